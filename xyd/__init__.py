@@ -1,0 +1,54 @@
+"""xyd trains small translation models from a person's own parallel text, and uses them.
+
+The modules, in the order a sentence pair meets them:
+
+- ``cli`` verbs and flags; ``config`` the YAML and its special ids
+- ``errors``, ``text``, ``files``, ``distributed``, ``runlog`` the ground that all stand on
+- ``formats`` files as users bring them → ``SentencePair``; ``cleaning`` filters, each counted; ``splitting`` leak-safe
+  groups → train, valid, test; ``tokenizer`` SentencePiece; ``corpus`` all of these → Arrow and manifest.json;
+  ``batching`` rows → padded ``Batch``
+- ``model`` the Transformer; ``loss`` a sum and a count; ``optim`` parameter groups and schedules; ``decode`` greedy,
+  beam, sampling over ids; ``checkpoint`` weights and state on disk
+- ``translate`` texts → translations; ``lines`` the same for files, ``prompt`` for people; ``evaluate`` NLL, BLEU, chrF
+  → ``report``; ``train`` the loop, ``plan`` what it says before step 1
+
+Public API: ``load(run)`` → ``Translator``; ``Translator``; ``Trainer``. They are imported when first used, so that
+``import xyd`` and ``xyd --help`` answer without torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from xyd.train import Trainer
+    from xyd.translate import Translator
+
+__all__ = ["Trainer", "Translator", "__version__", "load"]
+
+
+def load(run: str | Path, checkpoint: str = "best", device: str = "auto") -> Translator:
+    """The trained model in the run directory ``run``, ready to translate.
+
+    ``load("runs/demo").translate(["…"], to="fr")`` gives a list of ``Translation``. ``checkpoint`` is best, averaged or
+    last. Raises ``CheckpointError`` when the directory holds no such model.
+    """
+    from xyd.translate import Translator
+
+    return Translator.load(run, checkpoint=checkpoint, device=device)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Translator":
+        from xyd.translate import Translator
+
+        return Translator
+    if name == "Trainer":
+        from xyd.train import Trainer
+
+        return Trainer
+    raise AttributeError(f"module 'xyd' has no attribute {name!r}")

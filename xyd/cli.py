@@ -1,0 +1,326 @@
+"""The command ``xyd``: verbs and flags.
+
+A verb imports its module only when it runs, so help and every error in a configuration come at once, without torch.
+Exit codes: 0 done; 1 a defect of xyd, or some lines failed (named); 2 the user's to mend; 130 or 143 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import io
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from xyd import __version__
+from xyd.errors import CheckpointError, ConfigError, DataError, XydError
+
+FAILED_LINES, BROKEN_PIPE, INTERRUPTED = 1, 141, 130
+
+_CHECKPOINTS = ("best", "averaged", "last")
+# What a person can mend about a file system, as opposed to what points to a defect of ours.
+_MENDABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit code. The one place that turns an ``XydError`` into a message."""
+    _speak_utf8()
+    _stop_on_sigterm()
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.verb(options)
+        sys.stdout.flush()
+        return code
+    except XydError as error:
+        print(f"xyd: {error}" if "\n" not in str(error) else error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("\nxyd: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader at the other end has seen enough. Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in _MENDABLE:
+            return _defect()
+        print(f"xyd: {error.filename or 'writing'}: {error.strerror}", file=sys.stderr)
+        return XydError.exit_code
+    except Exception:  # noqa: BLE001  (said in full: traceback and exit code 1)
+        return _defect()
+
+
+def _defect() -> int:
+    traceback.print_exc()
+    print(f"xyd {__version__}: this is a defect of xyd; please report it with the lines above", file=sys.stderr)
+    return 1
+
+
+def _speak_utf8() -> None:
+    """Texts of any language go in and out whatever the locale says."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _stop_on_sigterm() -> None:
+    """Leave by an exception, so that files written aside are removed; training sets its own, gentler handler."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
+
+
+# ── verbs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _load_config(options: argparse.Namespace) -> Any:
+    from xyd import config
+
+    loaded = config.load(options.config, options.set)
+    if os.environ.get("RANK", "0") == "0":
+        for caution in config.cautions(loaded):
+            print(f"note: {caution}", file=sys.stderr)
+    return loaded
+
+
+def _train(options: argparse.Namespace) -> int:
+    config = _load_config(options)
+    from xyd.train import train
+
+    return train(config, fresh=options.fresh, reset_schedule=options.reset_schedule)
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    config = _load_config(options)
+    from xyd.corpus import prepare
+    from xyd.files import RunDir
+
+    prepare(config, RunDir(config.run.dir / config.run.name), print, config.train.init_from)
+    return 0
+
+
+def _translate(options: argparse.Namespace) -> int:
+    if options.n_best > 1 and options.format != "jsonl":
+        raise ConfigError(f"--n-best {options.n_best} needs --format jsonl: text has one translation a line")
+    if options.beam_size is not None and options.n_best > options.beam_size:
+        raise ConfigError(f"--n-best {options.n_best} is above --beam-size {options.beam_size}")
+    run = _run_dir(options.run)
+    if options.input is not None and not options.input.exists():
+        raise DataError(f"--input {options.input}: no such file")
+    if options.input is not None and options.input.is_dir():
+        raise DataError(f"--input {options.input}: this is a folder; give a file")
+    if options.output is not None and (options.output.is_dir() or not options.output.absolute().parent.is_dir()):
+        raise DataError(f"--output {options.output}: give the name of a file in a folder that exists")
+    from xyd.lines import LineOptions, check_options, translate_file, translate_lines
+    from xyd.translate import Translator
+
+    translator = Translator.load(run, options.checkpoint, options.device)
+    line_options = LineOptions(
+        options.tgt_lang, options.src_lang, options.beam_size, options.n_best, options.length_penalty, options.format
+    )
+    if options.input is None and options.output is None and options.format == "text" and sys.stdin.isatty():
+        return _prompt(translator, line_options)
+    check_options(translator, line_options)
+    source = sys.stdin.buffer if options.input is None else options.input.open("rb")
+    with source:
+        if options.output is None:
+            failed = translate_lines(translator, source, sys.stdout.buffer, line_options, _warn)
+        else:
+            failed = translate_file(translator, source, options.output, line_options, _warn)
+    if failed:
+        _warn(f"xyd: {failed} {'lines' if failed > 1 else 'line'} failed")
+    return FAILED_LINES if failed else 0
+
+
+def _prompt(translator: Any, line_options: Any) -> int:
+    import contextlib
+
+    from xyd.prompt import Prompt
+
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401  (line editing and history for input())
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    Prompt(translator, line_options, print).run(input)
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    if (options.src is None) != (options.ref is None):
+        raise ConfigError("--src and --ref go together: a file of source lines and one of reference translations")
+    if options.src is None and (options.src_lang or options.tgt_lang):
+        raise ConfigError("--src-lang and --tgt-lang name the languages of --src and --ref, which are not given")
+    if options.src is not None and options.split is not None:
+        raise ConfigError("give either --split or --src with --ref")
+    run = _run_dir(options.run)
+    common = {"checkpoint": options.checkpoint, "device": options.device, "beam_size": options.beam_size}
+    if options.src is not None:
+        languages = _languages(run, options.src_lang, options.tgt_lang)
+        from xyd.evaluate import evaluate_files
+
+        report = evaluate_files(run, options.src, options.ref, *languages, **common)
+    else:
+        from xyd.evaluate import evaluate_run
+
+        report = evaluate_run(run, options.split or "test", **common)
+    print(json.dumps(report.as_dict(), ensure_ascii=False, indent=2) if options.json else report.table())
+    return 0
+
+
+def _score(options: argparse.Namespace) -> int:
+    run = _run_dir(options.run)
+    languages = _languages(run, options.src_lang, options.tgt_lang)
+    from xyd.evaluate import score_files
+
+    scores = score_files(
+        run, options.src, options.tgt, *languages, checkpoint=options.checkpoint, device=options.device, say=_warn
+    )
+    for nll_sum, num_tokens in scores:
+        print(f"{nll_sum:.6f}\t{num_tokens}")
+    return FAILED_LINES if any(num_tokens == 0 for _, num_tokens in scores) else 0
+
+
+def _config_show(options: argparse.Namespace) -> int:
+    config = _load_config(options)
+    from xyd.config import dump
+
+    print(dump(config), end="")
+    return 0
+
+
+def _config_explain(options: argparse.Namespace) -> int:
+    from xyd.config import explain
+
+    print(explain(options.key))
+    return 0
+
+
+def _warn(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def _run_dir(run: Path) -> Path:
+    """The run directory, seen to be one before torch is loaded for it."""
+    if not (run / "config.yaml").is_file():
+        there = "it has no config.yaml" if run.is_dir() else "no such folder"
+        raise CheckpointError(f"{run}: not a run directory ({there}); `xyd train` makes one in <run.dir>/<run.name>")
+    return run
+
+
+def _languages(run: Path, src_lang: str | None, tgt_lang: str | None) -> tuple[str, str]:
+    """The one direction of the run that fits what was given."""
+    from xyd import config
+
+    directions = config.directions(config.load(run / "config.yaml"))
+    fitting = [(src, tgt) for src, tgt in directions if src_lang in (None, src) and tgt_lang in (None, tgt)]
+    if len(fitting) == 1:
+        return fitting[0]
+    choices = ", ".join(f"{src}-{tgt}" for src, tgt in directions)
+    what = "say which languages with --src-lang and --tgt-lang" if fitting else "this run was not trained for that"
+    raise ConfigError(f"{what}; its directions are {choices}")
+
+
+# ── flags ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="xyd",
+        description="Train small translation models from your own parallel text, and use them.",
+        epilog="Each verb explains itself: xyd train --help. The keys of the YAML: xyd config explain.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"xyd {__version__}")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+
+    train = _verb(verbs, "train", _train, "train a model from a YAML, or go on where it was stopped")
+    _config_flags(train)
+    train.add_argument(
+        "--fresh", action="store_true", help="start anew; the old run is moved aside, nothing is deleted"
+    )
+    train.add_argument(
+        "--reset-schedule", action="store_true", help="go on with the weights under a changed schedule or optimiser"
+    )
+
+    prepare = _verb(verbs, "prepare", _prepare, "read, clean, split and tokenise the data only")
+    _config_flags(prepare)
+
+    translate = _verb(verbs, "translate", _translate, "translate lines; a prompt at a terminal")
+    _run_flags(translate, default="best")
+    translate.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text, a line each (default: stdin)")
+    translate.add_argument("--output", type=Path, metavar="FILE", help="written when whole (default: stdout)")
+    translate.add_argument("--tgt-lang", metavar="L", help="target language; needed when the run has several")
+    translate.add_argument("--src-lang", metavar="L", help="source language; only checked, the model finds it itself")
+    translate.add_argument("--beam-size", type=_count, metavar="N", help="hypotheses kept per sentence; 1 = greedy")
+    translate.add_argument("--n-best", type=_count, default=1, metavar="N", help="translations a line; needs jsonl")
+    translate.add_argument("--length-penalty", type=float, metavar="A", help="alpha; higher favours longer output")
+    translate.add_argument("--format", choices=("text", "jsonl"), default="text", help="(default: text)")
+
+    evaluate = _verb(verbs, "evaluate", _evaluate, "NLL, perplexity, BLEU and chrF, per direction")
+    _run_flags(evaluate, default=None)
+    evaluate.add_argument("--split", choices=("test", "valid"), help="of the run's own data (default: test)")
+    evaluate.add_argument("--src", type=Path, metavar="FILE", help="source lines, with --ref instead of --split")
+    evaluate.add_argument("--ref", type=Path, metavar="FILE", help="reference translations of --src")
+    evaluate.add_argument("--src-lang", metavar="L", help="language of --src")
+    evaluate.add_argument("--tgt-lang", metavar="L", help="language of --ref")
+    evaluate.add_argument("--beam-size", type=_count, metavar="N", help="hypotheses kept per sentence")
+    evaluate.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+    score = _verb(verbs, "score", _score, "NLL of given translations: nll_sum TAB num_tokens, a line each")
+    _run_flags(score, default=None)
+    score.add_argument("--src", type=Path, required=True, metavar="FILE", help="source lines")
+    score.add_argument("--tgt", type=Path, required=True, metavar="FILE", help="target lines")
+    score.add_argument("--src-lang", metavar="L", help="language of --src")
+    score.add_argument("--tgt-lang", metavar="L", help="language of --tgt")
+
+    config = verbs.add_parser("config", help="show a resolved configuration, or explain its keys", allow_abbrev=False)
+    config_verbs = config.add_subparsers(metavar="VERB", required=True)
+    _config_flags(_verb(config_verbs, "show", _config_show, "the whole configuration with every default"))
+    explain = _verb(config_verbs, "explain", _config_explain, "what a key or a section means")
+    explain.add_argument("key", nargs="?", default="", metavar="KEY", help="train.warmup_steps, train, or nothing")
+    return parser
+
+
+def _verb(verbs: Any, name: str, function: Any, about: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=about, description=about, allow_abbrev=False)
+    parser.set_defaults(verb=function)
+    return parser
+
+
+def _config_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", help="the YAML file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key, train.max_steps=500; repeatable",
+    )
+
+
+def _run_flags(parser: argparse.ArgumentParser, default: str | None) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run directory, runs/demo")
+    parser.add_argument(
+        "--checkpoint",
+        choices=_CHECKPOINTS,
+        default=default,
+        help=f"(default: {default or 'the one that training chose at its end'})",
+    )
+    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cuda or cuda:N (default: auto)")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)

@@ -1,0 +1,170 @@
+"""Combinations that cannot be, combinations that have no effect, and the directions a configuration asks for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
+
+from xyd.config.sections import Config, CorpusConfig, FilesSplit
+from xyd.config.source import Key
+from xyd.errors import ConfigError
+
+Finding = tuple[tuple[Key, ...], str]
+
+
+def _corpus_languages(corpus: CorpusConfig) -> list[str]:
+    return corpus.languages or list(corpus.files or {})
+
+
+def _available(config: Config) -> list[tuple[str, str]]:
+    """All ordered pairs of languages that some corpus holds together, sorted."""
+    return sorted({pair for corpus in config.data.corpora for pair in permutations(_corpus_languages(corpus), 2)})
+
+
+def directions(config: Config) -> list[tuple[str, str]]:
+    """The directions of the run as (src, tgt); ``all`` is every ordered pair that some corpus holds, sorted.
+
+    Raises ``ConfigError`` when a direction is malformed or no corpus can supply it.
+    """
+    found = [what for _, what in _direction_findings(config)]
+    if found:
+        raise ConfigError("\n".join(found))
+    if config.data.directions == "all":
+        return _available(config)
+    pairs = [direction.split("-") for direction in config.data.directions]
+    return [(src, tgt) for src, tgt in pairs]
+
+
+def _direction_findings(config: Config) -> Iterator[Finding]:
+    key: Key = ("data", "directions")
+    if config.data.directions == "all":
+        return
+    available = _available(config)
+    languages = {language for pair in available for language in pair}
+    choices = ", ".join(f"{src}-{tgt}" for src, tgt in available) or "none"
+    for index, direction in enumerate(config.data.directions):
+        at: tuple[Key, ...] = ((*key, index), ("data", "corpora"))
+        src, dash, tgt = direction.partition("-")
+        if not dash or not src or not tgt or "-" in tgt:
+            yield at, f"data.directions: expected source-target such as en-zh, got {direction!r}"
+        elif src == tgt:
+            yield at, f"data.directions: {direction} translates a language into itself; remove it"
+        elif unknown := [language for language in (src, tgt) if language not in languages]:
+            yield at, f"data.directions: {direction}: no corpus holds {' or '.join(unknown)}; the choices are {choices}"
+        elif (src, tgt) not in available:
+            yield at, f"data.directions: no corpus holds both sides of {direction}; the choices are {choices}"
+    for direction, count in Counter(config.data.directions).items():
+        if count > 1:
+            yield (key, ("data", "corpora")), f"data.directions: {direction} is listed {count} times; keep one"
+
+
+def impossible(config: Config) -> Iterator[Finding]:
+    """What cannot be, each with the keys that are involved; the first given one is where the user should look."""
+    yield from _impossible_data(config)
+    model, train = config.model, config.train
+    if model.d_model % model.num_heads:
+        fits = [heads for heads in range(1, model.d_model + 1) if model.d_model % heads == 0]
+        near = sorted(sorted(fits, key=lambda heads: abs(heads - model.num_heads))[:3])
+        yield (
+            (("model", "num_heads"), ("model", "d_model")),
+            f"model.num_heads: {model.num_heads} heads do not divide model.d_model {model.d_model}; "
+            f"use {' or '.join(map(str, near))}",
+        )
+    if model.positions == "sinusoidal" and model.d_model % 2:
+        yield (
+            (("model", "d_model"), ("model", "positions")),
+            f"model.d_model: sinusoidal positions need an even width, got {model.d_model}",
+        )
+    if train.min_learning_rate > train.learning_rate:
+        yield (
+            (("train", "min_learning_rate"), ("train", "learning_rate")),
+            f"train.min_learning_rate: the floor {train.min_learning_rate:g} is above the peak "
+            f"train.learning_rate {train.learning_rate:g}",
+        )
+    if train.metric != "nll" and config.evaluate.bleu_every != 1:
+        yield (
+            (("train", "metric"), ("evaluate", "bleu_every")),
+            f"train.metric: {train.metric} decides at every validation, so evaluate.bleu_every must be 1, "
+            f"not {config.evaluate.bleu_every}",
+        )
+    if train.workers > 1 and train.device.startswith("cuda:"):
+        yield (
+            (("train", "workers"), ("train", "device")),
+            f"train.workers: {train.workers} workers cannot share the one GPU of train.device {train.device}; "
+            "use device cuda, or one worker",
+        )
+
+
+def _impossible_data(config: Config) -> Iterator[Finding]:
+    data = config.data
+    for index, corpus in enumerate(data.corpora):
+        key: Key = ("data", "corpora", index)
+        name = f"data.corpora.{index}"
+        if (corpus.files is None) == (corpus.hf is None):
+            given = "neither" if corpus.files is None else "both"
+            yield (key,), f"{name}: expected exactly one of files and hf, got {given}"
+        elif corpus.languages is None:
+            yield ((*key, "hf"),), f"{name}: say which languages to take from it, languages: [en, zh]"
+        elif corpus.files is not None and (missing := [c for c in corpus.languages if c not in corpus.files]):
+            yield ((*key, "languages"),), f"{name}.languages: no file is given for {' and '.join(missing)}"
+        if corpus.languages is not None and len(set(corpus.languages)) < len(corpus.languages):
+            yield ((*key, "languages"),), f"{name}.languages: a language is listed twice"
+    yield from _direction_findings(config)
+    groups: list[tuple[Key, dict[str, Path]]] = [
+        (("data", "corpora", i, "files"), corpus.files or {}) for i, corpus in enumerate(data.corpora)
+    ]
+    for split_name, split in (("valid", data.valid), ("test", data.test)):
+        if isinstance(split, FilesSplit):
+            groups.append((("data", split_name, "files"), split.files))
+    for group, files in groups:
+        for path, count in Counter(files.values()).items():
+            if count > 1:
+                same = " and ".join(language for language, other in files.items() if other == path)
+                yield (group,), f"{'.'.join(map(str, group))}: {same} are the same file, {path}"
+    if not any(_direction_findings(config)):
+        wanted = sorted({language for direction in directions(config) for language in direction})
+        for split_name, split in (("valid", data.valid), ("test", data.test)):
+            if isinstance(split, FilesSplit) and (missing := [code for code in wanted if code not in split.files]):
+                at: tuple[Key, ...] = (("data", split_name, "files"), ("data", "directions"), ("data", "corpora"))
+                yield (
+                    at,
+                    f"data.{split_name}.files: no file for {' and '.join(missing)}, "
+                    "which the directions of this run need",
+                )
+    if data.min_characters > data.max_characters:
+        yield (
+            (("data", "min_characters"), ("data", "max_characters")),
+            f"data.min_characters: {data.min_characters} is more than data.max_characters {data.max_characters}, "
+            "so every pair would be dropped",
+        )
+
+
+def cautions(config: Config) -> list[str]:
+    """Settings that are possible but have no effect or a surprising one, a sentence each."""
+    model, train, decode = config.model, config.train, config.decode
+    found = []
+    if train.schedule != "plateau" and train.warmup_steps >= train.max_steps:
+        found.append(
+            f"train.warmup_steps {train.warmup_steps} is not below train.max_steps {train.max_steps}: "
+            "the learning rate will never reach its peak"
+        )
+    if train.max_tokens < 2 * model.max_length:
+        found.append(
+            f"train.max_tokens {train.max_tokens} cannot hold one pair of the longest lines "
+            f"(2 x model.max_length = {2 * model.max_length}); such a pair makes a micro-batch of its own"
+        )
+    if train.validate_every > train.max_steps:
+        found.append(
+            f"train.validate_every {train.validate_every} is beyond train.max_steps {train.max_steps}: "
+            "the only validation is the one at the end"
+        )
+    if train.average > train.keep_checkpoints:
+        found.append(
+            f"train.average {train.average} is more than train.keep_checkpoints {train.keep_checkpoints}: "
+            f"only {train.keep_checkpoints} snapshots are there to average"
+        )
+    if decode.temperature is None and (decode.top_k is not None or decode.top_p is not None):
+        found.append("decode.top_k and decode.top_p have no effect without decode.temperature")
+    return found

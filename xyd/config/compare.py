@@ -1,0 +1,81 @@
+"""What changed between a run's saved configuration and the one it is resumed with, and what each change asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from xyd.config.sections import Config
+
+Remedy = Literal["free", "reset-schedule", "fresh"]
+
+# Sections and keys of `train` that a resumed run may change without a word: they do not touch the numbers of a step.
+_FREE_SECTIONS = {"run", "decode", "evaluate"}
+_FREE_TRAIN = {
+    "max_steps",
+    "max_epochs",
+    "max_minutes",
+    "validate_every",
+    "patience",
+    "min_gain",
+    "metric",
+    "save_every",
+    "log_every",
+    "keep_checkpoints",
+    "average",
+    "device",
+    "workers",
+    "threads",
+    "precision",
+    "init_from",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One key whose value changed, with the flag that a resumed run needs for it (free = none)."""
+
+    key: str
+    old: Any
+    new: Any
+    remedy: Remedy
+
+
+def _remedy(key: str, is_on_both_sides: bool) -> Remedy:
+    section, _, name = key.partition(".")
+    # A file that lies elsewhere is no other data; its content is compared by fingerprint.
+    if section == "data" and ".files." in key and is_on_both_sides:
+        return "free"
+    # The split and the tokenizer's sample are drawn from the seed, so another seed is other data.
+    if key == "run.seed":
+        return "fresh"
+    if section in _FREE_SECTIONS or (section == "train" and name in _FREE_TRAIN):
+        return "free"
+    return "reset-schedule" if section == "train" else "fresh"
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _leaves(item, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{key}.{index}")
+    else:
+        yield key, value
+
+
+def differences(saved: Config, new: Config) -> list[Difference]:
+    """Every key that changed, in the order of the sections; a key on one side only has None on the other.
+
+    ``data.root`` is left out: the files it stands for are compared themselves. Paths of text files are free to change;
+    whether the files hold what they held is for the data's fingerprint to say.
+    """
+    old_leaves = dict(_leaves(saved.model_dump(mode="json")))
+    new_leaves = dict(_leaves(new.model_dump(mode="json")))
+    return [
+        Difference(key, old_leaves.get(key), new_leaves.get(key), _remedy(key, key in old_leaves and key in new_leaves))
+        for key in {**old_leaves, **new_leaves}
+        if old_leaves.get(key) != new_leaves.get(key) and key != "data.root"
+    ]

@@ -1,0 +1,393 @@
+"""One strict, frozen model per section of the YAML, each field with the words that ``xyd config explain`` shows.
+
+A field's description ends up in front of users: it says what the number does, in which unit, and what null means.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+
+LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+# What `datasets` reads from files rather than from the hub; their data_files are paths on this machine.
+FILE_READERS = ("parquet", "json", "csv", "text", "arrow")
+
+
+def _whole(value: Any) -> Any:
+    """``1e6`` is a float to YAML and a whole number to a person."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _path(value: Any) -> Any:
+    return Path(value) if isinstance(value, str) and value else value
+
+
+def _run_name(name: str) -> str:
+    if not name.strip() or name in (".", "..") or re.search(r"[/\\\x00-\x1f]", name) or name.startswith("-"):
+        raise ValueError(f"{name!r} cannot name a folder; use letters, digits, '-' and '_', and run.dir for the place")
+    return name
+
+
+def _language(code: str) -> str:
+    if not LANGUAGE.fullmatch(code):
+        raise ValueError(f"{code!r} is no language code; use letters, digits and '_' (en, zh, zh_CN)")
+    return code
+
+
+def _encoding(name: str) -> str:
+    try:
+        codecs.lookup(name)
+    except LookupError:
+        raise ValueError(f"unknown encoding {name!r}; use utf-8, or for example latin-1, cp1252, gb18030") from None
+    return name
+
+
+def _device(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise ValueError(f"expected auto, cpu, cuda or cuda:N, got {name!r}")
+    return name
+
+
+def _directions(value: Any) -> Any:
+    if value == "all":
+        return value
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+        raise ValueError("expected all, or a list of directions such as [en-zh, zh-en]")
+    return value
+
+
+def _data_files(value: Any) -> Any:
+    parts = list(value.values()) if isinstance(value, dict) else [value]
+    names = [name for part in parts for name in (part if isinstance(part, list) else [part])]
+    if value is not None and not (names and all(isinstance(name, str) and name for name in names)):
+        raise ValueError("expected a file name, a list of them, or a mapping from split to file names")
+    return value
+
+
+def _split_kind(value: Any) -> str:
+    return "<files>" if isinstance(value, dict | BaseModel) else "<size>"
+
+
+Int = Annotated[int, BeforeValidator(_whole)]
+FilePath = Annotated[Path, BeforeValidator(_path)]
+Language = Annotated[str, AfterValidator(_language)]
+LanguageFiles = Annotated[dict[Language, FilePath], Field(min_length=2)]
+
+
+class Section(BaseModel):
+    """What all sections share: no unknown key, no conversion between types, no change after loading."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+
+class RunConfig(Section):
+    """The run as a whole: its name, its place, its seed."""
+
+    name: Annotated[str, AfterValidator(_run_name)] = Field(
+        description="Name of the run; everything it makes goes to <run.dir>/<run.name>/."
+    )
+    dir: FilePath = Field(
+        default=Path("runs"), description="Folder that holds the runs, relative to the working directory."
+    )
+    seed: Annotated[Int, Field(ge=0, lt=2**63)] = Field(
+        default=1, description="Seed of everything that is drawn: split, tokenizer sample, initial weights, batches."
+    )
+
+
+class HfConfig(Section):
+    """A data set read by the library `datasets`, from the hub or from local files."""
+
+    path: Annotated[str, Field(min_length=1)] = Field(
+        description="Name on the hub (Helsinki-NLP/un_pc), a local folder (./my_set), or parquet, json, csv, text, "
+        "arrow together with data_files."
+    )
+    name: str | None = Field(default=None, description="Name of the data set's configuration, often the language pair.")
+    split: str = Field(default="train", description="Which split of the data set to read as corpus.")
+    revision: str | None = Field(default=None, description="Commit or tag on the hub; null = the newest.")
+    data_files: Annotated[str | list[str] | dict[str, str | list[str]] | None, BeforeValidator(_data_files)] = Field(
+        default=None, description="File name, list of them, or mapping from split to them; local for parquet, json, …"
+    )
+
+
+class CorpusConfig(Section):
+    """One source of pairs: aligned text files, or a data set read by `datasets`. Exactly one of `files`, `hf`."""
+
+    files: LanguageFiles | None = Field(
+        default=None,
+        description="Language to text file, two or more, line N of each meaning the same; .gz is read too.",
+    )
+    hf: HfConfig | None = Field(default=None, description="A data set read by the library `datasets`.")
+    languages: Annotated[list[Language], Field(min_length=2)] | None = Field(
+        default=None,
+        description="Languages to take from this corpus; null = those of `files`, or those in hf.name (en-zh).",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_languages(cls, given: Any) -> Any:
+        """Make ``languages`` known wherever the corpus tells it, so that no reader has to guess again."""
+        if not isinstance(given, dict) or given.get("languages") is not None:
+            return given
+        files, hf = given.get("files"), given.get("hf")
+        if isinstance(files, dict) and len(files) > 1 and all(LANGUAGE.fullmatch(str(code)) for code in files):
+            return {**given, "languages": list(files)}
+        name = hf.get("name") if isinstance(hf, dict) else None
+        parts = name.split("-") if isinstance(name, str) else []
+        if len(parts) == 2 and all(LANGUAGE.fullmatch(part) for part in parts):
+            return {**given, "languages": parts}
+        return given
+
+
+class FilesSplit(Section):
+    """A valid or test split that the user brings; its lines are never removed."""
+
+    files: LanguageFiles = Field(description="Language to text file, line N of each meaning the same; .gz is read too.")
+
+
+Split = Annotated[
+    Annotated[Annotated[int, BeforeValidator(_whole), Field(ge=1)], Tag("<size>")]
+    | Annotated[FilesSplit, Tag("<files>")],
+    Discriminator(_split_kind),
+]
+
+
+class DataConfig(Section):
+    """Where the pairs come from, which directions are learned, what is dropped, what is held out."""
+
+    root: FilePath | None = Field(
+        default=None,
+        description="Folder under which relative file names in this section lie; null = the folder of the YAML.",
+    )
+    corpora: Annotated[list[CorpusConfig], Field(min_length=1)] = Field(
+        description="List of sources of pairs: each has `files: {en: …, zh: …}` or `hf: {path: …}`."
+    )
+    directions: Annotated[list[str] | Literal["all"], BeforeValidator(_directions)] = Field(
+        default="all", description="Directions to learn, [en-zh, zh-en]; all = every pair that some corpus holds."
+    )
+    valid: Split = Field(
+        description="Valid split, by which the model is chosen: pairs per language pair to hold out without leakage, "
+        "or `files: {en: …, zh: …}`."
+    )
+    test: Split | None = Field(
+        default=None, description="Test split, evaluated once at the end: a size or `files`; null = none."
+    )
+    encoding: Annotated[str, AfterValidator(_encoding)] = Field(
+        default="utf-8", description="Encoding of the text files."
+    )
+    on_bad_utf8: Literal["error", "drop"] = Field(
+        default="error", description="A line that is not in the encoding: error = stop and name it; drop = count it."
+    )
+    min_characters: Annotated[Int, Field(ge=1)] = Field(
+        default=1, description="A pair with a side shorter than this many characters is dropped from training."
+    )
+    max_characters: Annotated[Int, Field(ge=1)] = Field(
+        default=3000, description="A pair with a side longer than this many characters is dropped from training."
+    )
+    max_length_ratio: Annotated[float, Field(ge=1.0)] = Field(
+        default=6.0, description="Dropped when the longer side exceeds this times the shorter one plus 20 characters."
+    )
+    drop_identical: bool = Field(default=True, description="Drop pairs whose two sides are the same text.")
+    drop_repeats: bool = Field(default=True, description="Keep only the first of pairs that are equal on both sides.")
+
+
+class TokenizerConfig(Section):
+    """The SentencePiece vocabulary, shared by all languages and learned on the train split only."""
+
+    vocab_size: Annotated[Int, Field(ge=1)] = Field(
+        default=48000,
+        description="Pieces, with specials, tags and 256 bytes in it; lowered with a warning for a small corpus.",
+    )
+    type: Literal["unigram", "bpe"] = Field(default="unigram", description="Kind of SentencePiece model.")
+    sample_size: Annotated[Int, Field(ge=1)] = Field(
+        default=2_000_000, description="Lines the vocabulary is learned from at most, which bounds its memory."
+    )
+    character_coverage: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        default=0.9998, description="Share of the characters seen that get a piece; the rest are spelled in bytes."
+    )
+    split_digits: bool = Field(default=True, description="Every digit is a piece of its own.")
+    byte_fallback: bool = Field(default=True, description="Spell unseen characters in bytes rather than as unknown.")
+
+
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class ModelConfig(Section):
+    """The Transformer."""
+
+    d_model: Annotated[Int, Field(ge=1)] = Field(default=384, description="Width of the states.")
+    num_encoder_layers: Annotated[Int, Field(ge=1)] = Field(default=8, description="Encoder layers.")
+    num_decoder_layers: Annotated[Int, Field(ge=1)] = Field(default=8, description="Decoder layers.")
+    num_heads: Annotated[Int, Field(ge=1)] = Field(default=6, description="Attention heads; they divide d_model.")
+    d_ff: Annotated[Int, Field(ge=1)] = Field(default=1536, description="Width inside the feed-forward layer.")
+    max_length: Annotated[Int, Field(ge=2)] = Field(
+        default=256, description="Positions, specials included: at most max_length - 1 tokens of text on either side."
+    )
+    dropout: Share = Field(default=0.1, description="Dropout on embeddings and on what each sub-layer adds.")
+    attention_dropout: Share = Field(default=0.0, description="Dropout on attention weights.")
+    activation_dropout: Share = Field(default=0.0, description="Dropout inside the feed-forward layer.")
+    activation: Literal["relu", "gelu", "silu", "swiglu"] = Field(
+        default="relu", description="Activation of the feed-forward layer; swiglu is gated and has a third matrix."
+    )
+    norm: Literal["layer", "rms"] = Field(default="layer", description="LayerNorm or RMSNorm.")
+    norm_position: Literal["pre", "post"] = Field(
+        default="pre", description="Norm before each sub-layer, with final norms, or after it."
+    )
+    positions: Literal["learned", "sinusoidal"] = Field(
+        default="learned", description="One learned table of positions for both sides, or fixed sines and cosines."
+    )
+    tie_embeddings: bool = Field(
+        default=True, description="Source, target and output embeddings are one matrix (false = three)."
+    )
+
+
+class TrainConfig(Section):
+    """How the model is trained, when it stops, what is kept."""
+
+    tokens_per_step: Annotated[Int, Field(ge=1)] = Field(
+        default=8192, description="Real target tokens of one step, over all micro-batches and workers."
+    )
+    max_tokens: Annotated[Int, Field(ge=1)] = Field(
+        default=4096, description="Padded tokens, both sides, of one micro-batch on one worker; bounds memory."
+    )
+    learning_rate: Annotated[float, Field(gt=0.0)] = Field(default=0.0007, description="Peak learning rate.")
+    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant", "plateau"] = Field(
+        default="inverse_sqrt",
+        description="Course of the rate after warm-up: falls with 1/sqrt(step), to the floor at max_steps (cosine, "
+        "linear), not at all, or when the metric stops to improve (plateau).",
+    )
+    warmup_steps: Annotated[Int, Field(ge=0)] = Field(
+        default=4000, description="Steps over which the learning rate rises in a line from 0 to its peak."
+    )
+    min_learning_rate: Annotated[float, Field(ge=0.0)] = Field(
+        default=0.0, description="Floor below which the schedule does not go."
+    )
+    max_steps: Annotated[Int, Field(ge=1)] = Field(default=100_000, description="Stop after this many steps.")
+    max_epochs: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Stop after this many passes over the train split; null = no such limit."
+    )
+    max_minutes: Annotated[float, Field(gt=0.0)] | None = Field(
+        default=None, description="Stop after this many minutes of training; null = no such limit."
+    )
+    validate_every: Annotated[Int, Field(ge=1)] = Field(default=1000, description="Steps between two validations.")
+    patience: Annotated[Int, Field(ge=1)] | None = Field(
+        default=10, description="Early stopping: stop after this many validations without gain; null = never."
+    )
+    min_gain: Annotated[float, Field(ge=0.0)] = Field(
+        default=0.0, description="A validation counts as a gain when the metric improves by more than this."
+    )
+    metric: Literal["nll", "bleu", "chrf"] = Field(
+        default="nll", description="What decides which model is best, on the valid split, mean over directions."
+    )
+    label_smoothing: Share = Field(
+        default=0.1, description="Share of the target probability spread over the other real classes."
+    )
+    weight_decay: Annotated[float, Field(ge=0.0)] = Field(
+        default=0.01, description="AdamW's decoupled decay; not on norms, biases and embeddings."
+    )
+    beta1: Share = Field(default=0.9, description="AdamW's decay of the mean of gradients.")
+    beta2: Share = Field(default=0.98, description="AdamW's decay of the mean of squared gradients.")
+    epsilon: Annotated[float, Field(gt=0.0)] = Field(default=1e-9, description="AdamW's guard against division by 0.")
+    clip_norm: Annotated[float, Field(gt=0.0)] | None = Field(
+        default=1.0, description="Gradients are scaled down to this global L2 norm; null = never."
+    )
+    plateau_factor: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        default=0.5, description="Schedule plateau: the rate is multiplied by this."
+    )
+    plateau_patience: Annotated[Int, Field(ge=1)] = Field(
+        default=3, description="Schedule plateau: after this many validations without gain."
+    )
+    precision: Literal["auto", "bf16", "fp32"] = Field(
+        default="auto", description="Arithmetic of the model; auto = bf16 where the hardware has it, else fp32."
+    )
+    device: Annotated[str, AfterValidator(_device)] = Field(
+        default="auto", description="auto, cpu, cuda or cuda:N; auto = a GPU if there is one."
+    )
+    workers: Annotated[Int, Field(ge=1)] = Field(
+        default=1, description="Training processes on this machine; they share the tokens of a step."
+    )
+    threads: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="CPU threads of each worker; null = cores divided by workers."
+    )
+    init_from: FilePath | None = Field(
+        default=None, description="A run directory whose best weights (and tokenizer) this run starts from."
+    )
+    keep_checkpoints: Annotated[Int, Field(ge=1)] = Field(
+        default=5, description="Snapshots kept besides `last`: the best ones by the metric."
+    )
+    average: Annotated[Int, Field(ge=0)] = Field(
+        default=5, description="How many of the kept snapshots are averaged at the end; 0 = none."
+    )
+    save_every: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Steps between two saves of `last`; null = at every validation."
+    )
+    log_every: Annotated[Int, Field(ge=1)] = Field(
+        default=50, description="Steps between two points in TensorBoard and metrics.jsonl."
+    )
+
+
+class DecodeConfig(Section):
+    """How translations are searched."""
+
+    beam_size: Annotated[Int, Field(ge=1)] = Field(default=5, description="Hypotheses kept per sentence; 1 = greedy.")
+    length_penalty: Annotated[float, Field(ge=0.0)] = Field(
+        default=1.0, description="Alpha: log-probability is divided by length to this power; 0 favours short output."
+    )
+    length_penalty_form: Literal["length", "gnmt"] = Field(
+        default="length", description="Length is taken as it is, or as (5 + length) / 6 (gnmt)."
+    )
+    max_length_factor: Annotated[float, Field(gt=0.0)] = Field(
+        default=2.0, description="Output has at most this times the source's tokens, plus max_length_extra."
+    )
+    max_length_extra: Annotated[Int, Field(ge=0)] = Field(
+        default=10, description="Tokens added to max_length_factor times the source's tokens."
+    )
+    max_tokens: Annotated[Int, Field(ge=1)] = Field(
+        default=4096, description="Padded source tokens times beams of one batch; bounds memory."
+    )
+    temperature: Annotated[float, Field(gt=0.0)] | None = Field(
+        default=None, description="Draw at random at this temperature instead of searching; null = search."
+    )
+    top_k: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Sampling: draw from the k most probable tokens; null = from all."
+    )
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        default=None, description="Sampling: draw from the most probable tokens that hold this share; null = from all."
+    )
+
+
+class EvaluateConfig(Section):
+    """How BLEU and chrF are measured on the valid split."""
+
+    valid_beam_size: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Beam size for BLEU and chrF on the valid split; null = decode.beam_size."
+    )
+    valid_sentences: Annotated[Int, Field(ge=1)] = Field(
+        default=1000, description="Sentences per direction for BLEU and chrF on the valid split: the first ones."
+    )
+    bleu_every: Annotated[Int, Field(ge=0)] = Field(
+        default=1, description="BLEU and chrF at every Nth validation; 0 = never."
+    )
+    samples: Annotated[Int, Field(ge=0)] = Field(
+        default=5, description="Sample translations shown per direction, the same sentences each time."
+    )
+
+
+class Config(Section):
+    """The whole of a run."""
+
+    run: RunConfig = Field(description="The run as a whole: its name, its place, its seed.")
+    data: DataConfig = Field(description="Where the pairs come from, which directions are learned, what is held out.")
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, description="The SentencePiece vocabulary.")
+    model: ModelConfig = Field(default_factory=ModelConfig, description="The Transformer.")
+    train: TrainConfig = Field(default_factory=TrainConfig, description="How the model is trained and when it stops.")
+    decode: DecodeConfig = Field(default_factory=DecodeConfig, description="How translations are searched.")
+    evaluate: EvaluateConfig = Field(
+        default_factory=EvaluateConfig, description="How BLEU and chrF are measured on the valid split."
+    )

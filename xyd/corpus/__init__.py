@@ -1,0 +1,218 @@
+"""From corpora to the prepared splits: read, clean, split, train the tokenizer, encode, write Arrow and the manifest.
+
+Two passes with bounded memory. Pass 1 (`pairs`) streams the pairs, drops the unfit and keeps the rest in a temporary
+Arrow file; in memory stay only numbers (32 bytes a pair). Repeats, overlap and splits are decided on these (`fate`).
+Pass 2 (`rows`) streams the file, encodes, and writes `data/{train,valid,test}.arrow` in Arrow's stream format, which
+`datasets.Dataset.from_file` opens memory-mapped too. `manifest.json` is written last: without it nothing counts as
+prepared. `inputs` makes the fingerprint by which prepared data is found again, `summary` the table that people read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xyd.config import Config, FilesSplit, directions
+from xyd.corpus.fate import (
+    REASONS,
+    SPLITS,
+    TOO_MANY_TOKENS,
+    Fate,
+    decide,
+    hold_reserve,
+    tokenizer_texts,
+    use_reserve,
+)
+from xyd.corpus.inputs import fingerprint, input_hashes, tokenizer_path
+from xyd.corpus.pairs import CorpusCount, Pairs, read_corpora, read_held_out
+from xyd.corpus.rows import PreparedSplit, RowWriter, sorted_pair
+from xyd.corpus.summary import corpus_entry, corpus_lines, input_entries, table
+from xyd.errors import DataError
+from xyd.files import RunDir, atomic_write, sha256_file
+from xyd.formats import ReadReport
+from xyd.splitting import TRAIN
+from xyd.text import RULES_VERSION
+from xyd.tokenizer import Tokenizer, train_tokenizer
+
+__all__ = ["PreparedSplit", "fingerprint", "open_split", "prepare"]
+
+RULE = "connected groups of pairs sharing a folded side; more than 20 pairs: train; the rest in seeded hash order"
+
+Say = Callable[[str], None]
+
+
+def open_split(run: RunDir, name: str) -> PreparedSplit:
+    """A prepared split, "train", "valid" or "test", memory-mapped. Raises DataError if the run has none."""
+    manifest = _manifest(run)
+    if name not in manifest["files"]:
+        raise DataError(f"{run.root}: the run has no {name} split; set data.{name} in the config")
+    return PreparedSplit(run.data_dir / f"{name}.arrow", manifest["directions"])
+
+
+def _manifest(run: RunDir) -> dict[str, Any]:
+    """The manifest. Raises DataError if there is none, or if the files beside it are not those it tells of."""
+    try:
+        manifest: dict[str, Any] = json.loads(run.manifest_path.read_text(encoding="utf-8"))
+        sizes, tokenizer = manifest["files"], manifest["tokenizer"]["sha256"]
+    except FileNotFoundError as error:
+        raise DataError(f"{run.root}: the data is not prepared; run `xyd prepare CONFIG`") from error
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise DataError(f"{run.manifest_path}: damaged; run `xyd prepare CONFIG` again") from error
+    for name, size in sizes.items():
+        path = run.data_dir / f"{name}.arrow"
+        if not path.is_file() or path.stat().st_size != size:
+            raise DataError(f"{path}: missing or not whole; run `xyd prepare CONFIG` again")
+    if not run.tokenizer_path.is_file() or sha256_file(run.tokenizer_path) != tokenizer:
+        raise DataError(
+            f"{run.tokenizer_path}: missing, or not the tokenizer that {run.manifest_path} tells of; "
+            "run `xyd prepare CONFIG` again"
+        )
+    return manifest
+
+
+def prepare(config: Config, run: RunDir, say: Say, tokenizer_from: Path | None = None) -> dict[str, Any]:
+    """Prepare the data of a run; returns the manifest. At once if it is prepared already from the same content.
+
+    Args:
+        tokenizer_from: a run directory or a model file to take the tokenizer from instead of training one.
+
+    Raises DataError for corpora that cannot be used; until they are read and split, earlier data stays as it is.
+    """
+    hashes = input_hashes(config)
+    current = fingerprint(config, tokenizer_from, hashes)
+    if run.manifest_path.exists():
+        try:
+            manifest = _manifest(run)
+        except DataError as error:
+            say(f"data: prepared anew: {error}")
+        else:
+            if manifest.get("fingerprint") == current:
+                say(f"data: already prepared from the same inputs and settings ({run.data_dir})")
+                return manifest
+            say("data: prepared anew: inputs or settings have changed")
+    run.data_dir.mkdir(parents=True, exist_ok=True)
+    for remains in run.data_dir.glob(".*.part"):  # of a killed preparation
+        remains.unlink()
+    work = run.data_dir / ".reading"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    try:
+        return _prepare(config, run, say, tokenizer_from, current, hashes, work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _prepare(
+    config: Config,
+    run: RunDir,
+    say: Say,
+    tokenizer_from: Path | None,
+    current: str,
+    hashes: dict[str, str | None],
+    work: Path,
+) -> dict[str, Any]:
+    wanted = directions(config)
+    language_pairs = sorted({sorted_pair(*direction) for direction in wanted})
+    seed, max_ids = config.run.seed, config.model.max_length - 1
+    report = ReadReport()
+    pairs = Pairs(work / "corpora.arrow", language_pairs)
+    counts = read_corpora(config, pairs, report)
+    held_out: dict[str, Pairs] = {}
+    quotas: dict[str, dict[int, int]] = {}
+    for name, split in (("valid", config.data.valid), ("test", config.data.test)):
+        if isinstance(split, FilesSplit):
+            held_out[name] = Pairs(work / f"{name}.arrow", language_pairs)
+            read_held_out(config, split, held_out[name], report)
+        elif split is not None:
+            quotas[name] = dict.fromkeys(range(len(language_pairs)), split)
+
+    fate, overlap = decide(config.data, pairs, held_out, quotas, seed)
+    for numbers, batch in pairs.batches(fate < TRAIN):
+        for number, origin in zip(numbers, batch.column("origin").to_pylist(), strict=True):
+            counts[pairs.corpus[number]].dropped.add(REASONS[int(fate[number])], origin)
+    hold_reserve(pairs, fate, quotas, seed, max_ids)
+    _balance(pairs, fate, counts)
+
+    run.manifest_path.unlink(missing_ok=True)  # from here on the files beside it change
+    targets = sorted({tgt for _, tgt in wanted})
+    if tokenizer_from is not None:
+        tokenizer = _taken_tokenizer(tokenizer_path(tokenizer_from), targets, run)
+    else:
+        texts = tokenizer_texts(pairs, fate == TRAIN, config.tokenizer.sample_size, seed)
+        tokenizer = train_tokenizer(texts, config.tokenizer, targets, run.tokenizer_path, seed, say)
+
+    def drop(number: int, origin: str) -> None:
+        fate[number] = TOO_MANY_TOKENS
+        counts[pairs.corpus[number]].dropped.add(REASONS[TOO_MANY_TOKENS], origin)
+
+    rows = RowWriter(tokenizer, wanted, max_ids)
+    rows.drop_too_long(pairs, fate > TRAIN, drop)
+    use_reserve(pairs, fate, quotas, seed)
+    split_rows: dict[str, Any] = {"rule": RULE, "seed": seed}
+    over_length: dict[str, Any] = {}
+    files: dict[str, int] = {}
+    for name, number in SPLITS.items():
+        path = run.data_dir / f"{name}.arrow"
+        if name in held_out:
+            own = held_out[name]
+            first_id = len(pairs) + (len(held_out["valid"]) if name == "test" and "valid" in held_out else 0)
+            everything = np.ones(len(own), bool)
+            split_rows[name], over_length[name] = rows.write(path, own, everything, first_id, with_text=True, drop=None)
+        elif name == "train" or name in quotas:
+            split_rows[name], _ = rows.write(path, pairs, fate == number, 0, with_text=name != "train", drop=drop)
+        else:
+            path.unlink(missing_ok=True)
+            continue
+        files[name] = path.stat().st_size
+    _balance(pairs, fate, counts)
+
+    manifest = {
+        "fingerprint": current,
+        "rules_version": RULES_VERSION,
+        "languages": sorted({lang for pair in language_pairs for lang in pair}),
+        "directions": ["-".join(direction) for direction in wanted],
+        "inputs": input_entries(hashes, report),
+        "corpora": [corpus_entry(count) for count in counts],
+        "split": split_rows,
+        "overlap": overlap,
+        "over_length": over_length,
+        "tokenizer": {
+            "sha256": tokenizer.sha256,
+            "vocab_size": tokenizer.vocab_size,
+            "requested_vocab_size": config.tokenizer.vocab_size,
+            "type": config.tokenizer.type,
+        },
+        "files": files,
+    }
+    say(table(manifest, {name: max(quota.values()) for name, quota in quotas.items()}))
+    atomic_write(run.manifest_path, json.dumps(manifest, ensure_ascii=False, indent=1) + "\n")
+    return manifest
+
+
+def _taken_tokenizer(path: Path, targets: list[str], run: RunDir) -> Tokenizer:
+    tokenizer = Tokenizer.load(path)
+    missing = [lang for lang in targets if lang not in tokenizer.languages]
+    if missing:
+        raise DataError(
+            f"{path}: the tokenizer has no tag for {', '.join(missing)} (it has {', '.join(tokenizer.languages)}); "
+            "train a new one, or leave out these target languages"
+        )
+    if path.resolve() != run.tokenizer_path.resolve():
+        atomic_write(run.tokenizer_path, path.read_bytes())
+    return tokenizer
+
+
+def _balance(pairs: Pairs, fate: Fate, counts: list[CorpusCount]) -> None:
+    """Every pair read was kept or dropped, once; DataError if none is left to train on."""
+    kept = np.bincount(pairs.corpus[fate >= TRAIN], minlength=len(counts))
+    for count, number in zip(counts, kept.tolist(), strict=True):
+        count.kept = number
+        assert count.read == count.kept + count.dropped.total(), f"{count.name}: pairs were lost or counted twice"
+    if not (fate == TRAIN).any():
+        lines = corpus_lines([corpus_entry(count) for count in counts])
+        raise DataError("no pair is left to train on; give more data or drop less:\n" + "\n".join(lines))

@@ -1,0 +1,169 @@
+"""One process or several: rank, world size, sums and broadcasts. All of it is a no-op in one process.
+
+Several processes are started by `torchrun -m xyd train …`, or by xyd itself (`train.workers`), which is the same thing
+on one machine: gloo on CPUs, NCCL on GPUs. Gradients are summed once per step, by hand, so ranks may hold different
+numbers of micro-batches and nothing waits for a batch that another rank does not have.
+"""
+
+import datetime
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from xyd.errors import ConfigError
+
+# Rank 0 validates alone while the others wait in a collective; a dead peer closes its sockets and is noticed at once.
+COLLECTIVE_TIMEOUT = datetime.timedelta(hours=24)
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def is_main() -> bool:
+    """True on the process that decides, writes and speaks."""
+    return rank() == 0
+
+
+def under_launcher() -> bool:
+    """True where torchrun (or xyd's own launcher) has set the environment for this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is a GPU where torch sees one, else the CPU; under a launcher each local rank has its own GPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device {name}: torch {torch.__version__} sees no CUDA device here; use device auto or cpu")
+    if name == "cuda" and under_launcher():
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    device = torch.device(name)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """The type of forward and backward: bf16 where the hardware multiplies it faster, unless `precision` says which."""
+    if precision == "auto":
+        if device.type == "cuda":
+            precision = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+        else:
+            has = torch.cpu.get_capabilities()
+            precision = "bf16" if has.get("avx512_bf16") or has.get("amx_bf16") else "fp32"
+    return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
+def start(device: torch.device) -> None:
+    """Join the other processes named by the environment, if there are any."""
+    if under_launcher() and int(os.environ["WORLD_SIZE"]) > 1 and not dist.is_initialized():
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
+
+
+def stop() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def sum_in_place(tensor: torch.Tensor) -> torch.Tensor:
+    """Replace `tensor` by its sum over all ranks."""
+    if dist.is_initialized():
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def gather(value: Any) -> list[Any]:
+    """The value of every rank, in order of rank, on every rank."""
+    if not dist.is_initialized():
+        return [value]
+    values: list[Any] = [None] * world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def from_main(value: Any) -> Any:
+    """The main process's value, on every rank: one decides, everyone hears it."""
+    if not dist.is_initialized():
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def launch(work: Callable[..., int], workers: int, arguments: Sequence[Any]) -> int:
+    """Run `work(*arguments)` in `workers` processes of this machine and return rank 0's exit code.
+
+    Ctrl-C reaches all of them by the terminal; SIGTERM is passed on. When one dies, the others are ended and the
+    result is 1: no rank waits for a peer that is gone.
+    """
+    context = multiprocessing.get_context("spawn")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
+    processes = [
+        context.Process(target=_work, args=(work, tuple(arguments), {**environment, "RANK": str(r), "LOCAL_RANK": str(r)}))
+        for r in range(workers)
+    ]
+
+    def pass_on(number: int, _frame: Any) -> None:
+        for process in processes:
+            if process.is_alive() and process.pid:
+                os.kill(process.pid, number)
+
+    previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for process in processes:
+            process.start()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to every worker already
+        signal.signal(signal.SIGTERM, pass_on)
+        return _wait(processes)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        for process in processes:
+            if process.is_alive():
+                process.kill()
+
+
+def _wait(processes: list[Any]) -> int:
+    waiting = {process.sentinel: (r, process) for r, process in enumerate(processes)}
+    failed: int | None = None
+    while waiting:
+        for sentinel in multiprocessing.connection.wait(list(waiting), timeout=None if failed is None else 20.0):
+            r, process = waiting.pop(sentinel)  # type: ignore[index]
+            process.join()
+            if process.exitcode not in (0, 2, 130, 143) and failed is None:
+                failed = r
+                how = f"was killed by signal {-process.exitcode}" if process.exitcode < 0 else "failed"
+                print(
+                    f"worker {r} {how}; the other workers are being ended. What was saved last is whole:"
+                    " the same command goes on from there.",
+                    flush=True,
+                )
+                for _, other in waiting.values():
+                    other.terminate()
+        if failed is not None:
+            for _, other in waiting.values():
+                other.join(20.0)
+                if other.is_alive():
+                    other.kill()
+    return 1 if failed is not None else int(processes[0].exitcode)
+
+
+def _work(work: Callable[..., int], arguments: tuple[Any, ...], environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    raise SystemExit(work(*arguments))
