@@ -116,6 +116,7 @@ class Draw:
 
     def _weights(self) -> Iterable[tuple[Callable[[], Meaning], int]]:
         yield self.clause, 720
+        yield self.animals, 8
         yield self.question, 50
         yield self.description, 128
         yield self.comparison, 42
@@ -334,6 +335,15 @@ class Draw:
             if self.chance(share * (0.3 if place else 1)):
                 time = self.when(verb, tense, polarity)
         return Clause(subject, verb, tense, polarity, is_question, thing, recipient, place, time)
+
+    def animals(self) -> Clause:
+        """The shape of the held-out sentences, where only the order tells who does it: the cat chases the horse."""
+        verb = self.deal(
+            "animals", [_verb(en) for en in ("chase", "chase", "chase", "watch", "protect", "love", "hate")]
+        )
+        nouns = tagged("animal")
+        subject, other = self.deal("who chases", nouns), self.deal("who is chased", nouns)
+        return Clause(Nominal(subject), verb, object=Nominal(other)) if subject is not other else self.animals()
 
     def recipient(self, subject: NounPhrase) -> Name | Nominal:
         for _ in range(20):

@@ -13,7 +13,7 @@ from xyd.files import RunDir, atomic_write, free_bytes, sha256_bytes, sha256_fil
 @pytest.mark.parametrize("data", [b"\x00\xff", "衔言渡意\n", lambda file: file.write(b"by hand")])
 def test_atomic_write(tmp_path: Path, data: object) -> None:
     path = tmp_path / "new" / "folder" / "file"
-    atomic_write(path, data)  # type: ignore[arg-type]
+    atomic_write(path, data)
     wanted = {bytes: data, str: str(data).encode()}.get(type(data), b"by hand")
     assert path.read_bytes() == wanted
     assert os.listdir(path.parent) == ["file"]

@@ -9,8 +9,10 @@ The modules, in the order a sentence pair meets them:
   ``batching`` rows → padded ``Batch``
 - ``model`` the Transformer; ``loss`` a sum and a count; ``optim`` parameter groups and schedules; ``decode`` greedy,
   beam, sampling over ids; ``checkpoint`` weights and state on disk
-- ``translate`` texts → translations; ``lines`` the same for files, ``prompt`` for people; ``evaluate`` NLL, BLEU, chrF
-  → ``report``; ``train`` the loop, ``plan`` what it says before step 1
+- ``translate`` texts → translations, with ``guards`` against long texts and loops; ``lines`` the same for files,
+  ``prompt`` for people; ``evaluate`` NLL, BLEU, chrF → ``report``
+- ``train`` the loop; ``plan`` what it says before step 1; ``progress`` what it knows of itself; ``resume`` start, go
+  on, or leave alone
 
 Public API: ``load(run)`` → ``Translator``; ``Translator``; ``Trainer``. They are imported when first used, so that
 ``import xyd`` and ``xyd --help`` answer without torch.

@@ -32,12 +32,13 @@ def save(
     run: RunDir,
     names: list[str],
     model: Transformer,
+    step: int,
     facts: dict[str, Any],
     state: dict[str, Any] | None = None,
 ) -> None:
     """Write one checkpoint under each of `names`; names after the first share its files by hard links.
 
-    `facts` (step, scores; JSON) go into checkpoint.json, `state` (tensors and plain values) into state.pt. Whatever
+    `facts` (scores; JSON) go into checkpoint.json, `state` (tensors and plain values) into state.pt. Whatever
     happens on the way, the checkpoint that stood there before is whole until the new one has taken its place.
     """
     aside = run.checkpoints_dir / f".writing-{os.getpid()}"
@@ -52,7 +53,13 @@ def save(
         if state is not None:
             atomic_write(aside / STATE, lambda f: torch.save(state, f))
         hashes = {file.name: sha256_file(file) for file in sorted(aside.iterdir())}
-        index = {**facts, "files": hashes, "tokenizer_sha256": sha256_file(run.tokenizer_path)}
+        index = {
+            "step": step,
+            **facts,
+            "vocab_size": model.vocab_size,
+            "tokenizer_sha256": sha256_file(run.tokenizer_path),
+            "files": hashes,
+        }
         atomic_write(aside / INDEX, (json.dumps(index, indent=1) + "\n").encode())
         for name in names[1:]:
             copy = run.checkpoints_dir / f".writing-{os.getpid()}-{name}"
@@ -64,7 +71,8 @@ def save(
     except OSError as e:
         raise CheckpointError(
             f"{run.checkpoints_dir}: the checkpoint could not be written ({e.strerror or e}; "
-            f"{free_bytes(run.root) / 1e9:.1f} GB free). What was saved before is whole. Make room and run the same command again."
+            f"{free_bytes(run.root) / 1e9:.1f} GB free). What was saved before is whole. Make room and run the same "
+            "command again."
         ) from e
     finally:
         for left in run.checkpoints_dir.glob(f".writing-{os.getpid()}*"):
@@ -166,6 +174,16 @@ def load_weights(model: Transformer, folder: Path) -> None:
     model.load_state_dict(weights)
 
 
+def snapshots(run: RunDir, metric: str, lowest_first: bool) -> list[tuple[float, str]]:
+    """(score, name) of the whole snapshots that were judged by `metric`, best first."""
+    found = []
+    for folder in run.checkpoints_dir.glob("step-*"):
+        index = index_of(folder)
+        if index is not None and index.get("metric") == metric and index.get("score") is not None:
+            found.append((float(index["score"]), folder.name))
+    return sorted(found, reverse=not lowest_first)
+
+
 def default_name(run: RunDir) -> str:
     """The checkpoint to use where none is named: the one the finished run chose, else best, else last."""
     if run.report_path.exists():
@@ -182,8 +200,8 @@ def load_model(run: RunDir, which: str | None, device: torch.device) -> Transfor
     digest = sha256_file(run.tokenizer_path)
     if digest != index["tokenizer_sha256"]:
         raise CheckpointError(
-            f"{run.tokenizer_path} (sha256 {digest[:12]}) is not the tokenizer that checkpoint {which} was trained with "
-            f"(sha256 {index['tokenizer_sha256'][:12]}): ids would mean other pieces. Put the right file back."
+            f"{run.tokenizer_path} (sha256 {digest[:12]}) is not the tokenizer that checkpoint {which} was trained "
+            f"with (sha256 {index['tokenizer_sha256'][:12]}): ids would mean other pieces. Put the right file back."
         )
     model = Transformer(saved_config(run).model, index["vocab_size"])
     load_weights(model, folder)

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except XydError as error:
-        print(f"xyd: {error}" if "\n" not in str(error) else error, file=sys.stderr)
+        print(error, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("\nxyd: interrupted", file=sys.stderr)

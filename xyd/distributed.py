@@ -5,19 +5,20 @@ on one machine: gloo on CPUs, NCCL on GPUs. Gradients are summed once per step, 
 numbers of micro-batches and nothing waits for a batch that another rank does not have.
 """
 
+import contextlib
 import datetime
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from xyd.errors import ConfigError
+from xyd.errors import ConfigError, XydError
 
 # Rank 0 validates alone while the others wait in a collective; a dead peer closes its sockets and is noticed at once.
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=24)
@@ -103,6 +104,36 @@ def from_main(value: Any) -> Any:
     return box[0]
 
 
+def on_main(work: Callable[[], Any]) -> Any:
+    """Do `work` on the main process; its result, or its error of the user's, is everybody's."""
+    outcome: Any = None
+    if is_main():
+        try:
+            outcome = work()
+        except XydError as e:
+            outcome = e
+    outcome = from_main(outcome)
+    if isinstance(outcome, XydError):
+        raise outcome
+    return outcome
+
+
+def num_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def all_threads(wanted: int | None) -> Iterator[None]:
+    """While the other workers of this machine wait, the main process may use their cores (`wanted` limits it)."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted or num_cores())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def launch(work: Callable[..., int], workers: int, arguments: Sequence[Any]) -> int:
     """Run `work(*arguments)` in `workers` processes of this machine and return rank 0's exit code.
 
@@ -115,7 +146,9 @@ def launch(work: Callable[..., int], workers: int, arguments: Sequence[Any]) -> 
         port = probe.getsockname()[1]
     environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
     processes = [
-        context.Process(target=_work, args=(work, tuple(arguments), {**environment, "RANK": str(r), "LOCAL_RANK": str(r)}))
+        context.Process(
+            target=_work, args=(work, tuple(arguments), {**environment, "RANK": str(r), "LOCAL_RANK": str(r)})
+        )
         for r in range(workers)
     ]
 
@@ -144,7 +177,7 @@ def _wait(processes: list[Any]) -> int:
     failed: int | None = None
     while waiting:
         for sentinel in multiprocessing.connection.wait(list(waiting), timeout=None if failed is None else 20.0):
-            r, process = waiting.pop(sentinel)  # type: ignore[index]
+            r, process = waiting.pop(sentinel)
             process.join()
             if process.exitcode not in (0, 2, 130, 143) and failed is None:
                 failed = r

@@ -6,6 +6,7 @@ and gets no share (label smoothing: Szegedy et al. 2016). Shapes: legend in mode
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -32,9 +33,7 @@ def token_loss(
     """The loss of a batch from decoder states; `output` projects the N real positions only, some at a time."""
     real = tgt_out.flatten() != PAD_ID
     rows, targets = states.flatten(0, 1)[real], tgt_out.flatten()[real]
-    loss_sum, nll_sum = ChunkedCrossEntropy.apply(
-        rows, output.weight, output.bias, targets, label_smoothing
-    )
+    loss_sum, nll_sum = ChunkedCrossEntropy.apply(rows, output.weight, output.bias, targets, label_smoothing)
     return TokenLoss(loss_sum, nll_sum, len(targets))
 
 
@@ -67,8 +66,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: torch.autograd.function.FunctionCtx,
+    def forward(
+        ctx: Any,
         rows: Float[Tensor, "N D"],
         weight: Float[Tensor, "V D"],
         bias: Float[Tensor, " V"],
@@ -109,7 +108,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return loss_sum, nll_sum
 
     @staticmethod
-    def backward(ctx, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
         d_rows, d_weight, d_bias = ctx.saved_tensors
         scale = grad_loss.to(d_rows.dtype)
         return d_rows * scale, d_weight * scale, d_bias * scale, None, None

@@ -10,6 +10,7 @@ Masks are bool and True means "may be attended to". Ids become states (B,T,D); o
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -95,6 +96,9 @@ class Attention(nn.Module):
         return self.out_proj(heads.transpose(1, 2).flatten(2))
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
 class FeedForward(nn.Module):
     """Two linear layers with a non-linearity between them; `swiglu` gates one half by the other (Shazeer 2020)."""
 
@@ -112,7 +116,7 @@ class FeedForward(nn.Module):
             gate, up = hidden.chunk(2, dim=-1)
             hidden = F.silu(gate) * up
         else:
-            hidden = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}[self.activation](hidden)
+            hidden = ACTIVATIONS[self.activation](hidden)
         return self.out_proj(self.dropout(hidden))
 
 
@@ -308,9 +312,7 @@ class Transformer(nn.Module):
         """Logits over the vocabulary."""
         return self.output(states)
 
-    def start_cache(
-        self, memory: Float[Tensor, "B S D"], src_mask: Bool[Tensor, "B S"], max_steps: int
-    ) -> KVCache:
+    def start_cache(self, memory: Float[Tensor, "B S D"], src_mask: Bool[Tensor, "B S"], max_steps: int) -> KVCache:
         """A cache for at most `max_steps` decode steps; cross-attention is computed here, once per sentence."""
         cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
         return KVCache(cross, src_mask[:, None, None, :], min(max_steps, len(self.positions)))
@@ -337,6 +339,11 @@ def count_parameters(model: Transformer) -> dict[str, int]:
     parts = {"embeddings": 0, "positions": 0, "encoder": 0, "decoder": 0, "output": 0}
     for name, parameter in model.named_parameters():  # yields a shared parameter once
         head = name.split(".")[0]
-        part = {"embedding": "embeddings", "tgt_embedding": "embeddings", "encoder_norm": "encoder", "decoder_norm": "decoder"}
+        part = {
+            "embedding": "embeddings",
+            "tgt_embedding": "embeddings",
+            "encoder_norm": "encoder",
+            "decoder_norm": "decoder",
+        }
         parts[part.get(head, head)] += parameter.numel()
     return parts

@@ -3,17 +3,21 @@
 import copy
 import math
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from xyd.config import TrainConfig
 
+Model = TypeVar("Model", bound=nn.Module)
+
 
 def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     """AdamW (Loshchilov and Hutter 2019). Matrices decay; norms, biases, embeddings and positions do not."""
     kept = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    decayed, free = [], []
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         is_matrix = parameter.dim() > 1 and id(parameter) not in kept and name != "positions"
         (decayed if is_matrix else free).append(parameter)
@@ -47,7 +51,7 @@ def learning_rate(step: int, config: TrainConfig, plateau_factor: float = 1.0) -
     return after[config.schedule]()
 
 
-class Gradients:
+class Gradients(Generic[Model]):
     """The gradients of a step as one flat fp32 tensor, of which every parameter's `.grad` is a view.
 
     Summing over ranks, measuring and clipping are one operation each. With bf16, forward and backward run on `work`,
@@ -55,9 +59,12 @@ class Gradients:
     updated fp32 weights back (mixed precision with master weights: Micikevicius et al. 2018).
     """
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+    EXTRAS = 8
+
+    def __init__(self, model: Model, dtype: torch.dtype) -> None:
         self.model = model
-        self.parameters = list(model.parameters())
+        self.work: Model = model if dtype == torch.float32 else copy.deepcopy(model).to(dtype)
+        self.parameters: list[Tensor] = list(model.parameters())
         total = sum(p.numel() for p in self.parameters)
         # The last places carry the step's sums, so that one all-reduce is enough for everything.
         self.buffer = torch.zeros(total + self.EXTRAS, device=self.parameters[0].device)
@@ -66,10 +73,7 @@ class Gradients:
         for p in self.parameters:
             p.grad = self.flat[start : start + p.numel()].view(p.shape)
             start += p.numel()
-        self.work = model if dtype == torch.float32 else copy.deepcopy(model).to(dtype)
-        self.work_parameters = list(self.work.parameters())
-
-    EXTRAS = 8
+        self.work_parameters: list[Tensor] = list(self.work.parameters())
 
     def zero(self) -> None:
         self.buffer.zero_()

@@ -38,11 +38,11 @@ def forecast(config: Config, num_parameters: int, vocab_size: int, is_bf16: bool
 def shape_chain(batch: Batch, config: Config, vocab_size: int) -> list[str]:
     """The shapes one batch goes through, from ids to one number."""
     (B, S), T = batch.src.shape, batch.tgt_in.shape[1]
-    m, N = config.model, batch.num_tokens
+    m, N, D = config.model, batch.num_tokens, config.model.d_model
     return [
-        f"src ({B},{S}) → embedding ({B},{S},{m.d_model}) → {m.num_encoder_layers} encoder layers → memory ({B},{S},{m.d_model})",
-        f"tgt_in ({B},{T}) → embedding ({B},{T},{m.d_model}) → {m.num_decoder_layers} decoder layers → states ({B},{T},{m.d_model})",
-        f"states of {N} real tokens ({N},{m.d_model}) → logits ({N},{vocab_size}), in chunks → cross-entropy → 1 number",
+        f"src ({B},{S}) → embedding ({B},{S},{D}) → {m.num_encoder_layers} encoder layers → memory ({B},{S},{D})",
+        f"tgt_in ({B},{T}) → embedding ({B},{T},{D}) → {m.num_decoder_layers} decoder layers → states ({B},{T},{D})",
+        f"states of {N} real tokens ({N},{D}) → logits ({N},{vocab_size}), in chunks → cross-entropy → 1 number",
     ]
 
 

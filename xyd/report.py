@@ -96,6 +96,23 @@ class EvalReport:
             "directions": {name: _direction_dict(report) for name, report in self.directions.items()},
         }
 
+    def scalars(self) -> dict[str, float]:
+        """Tags and figures for a chart: over all directions and, where there are several, for each of them."""
+        parts: list[tuple[str, EvalReport | DirectionReport]] = [("", self)]
+        if len(self.directions) > 1:
+            parts += [(f"/{name}", report) for name, report in self.directions.items()]
+        found = {
+            f"{name}{suffix}": getattr(report, name)
+            for suffix, report in parts
+            for name in ("nll", "perplexity", "bleu", "chrf")
+        }
+        return {tag: figure for tag, figure in found.items() if figure is not None}
+
+    def samples_text(self) -> str:
+        """The sample translations, each with its source and reference; empty if there are none."""
+        samples = [sample for report in self.directions.values() for sample in report.samples]
+        return "\n\n".join(f"{s.source}\n  → {s.translation}\n  = {s.reference}" for s in samples)
+
     def table(self) -> str:
         """A table to read, one line a direction, then the signatures and the notes."""
         rows = [["direction", "sentences", "tokens", "NLL", "perplexity", "BLEU", "chrF"]]
