@@ -37,3 +37,11 @@ def shared() -> Path:
     if found is None:
         pytest.skip("the shared corpora are not here: set XYD_SHARED to their folder")
     return found
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]  # its module comes after the hook
+    """A toy corpus, prepared once: see toy.py."""
+    from toy import Toy
+
+    return Toy.make(tmp_path_factory.mktemp("toy"))

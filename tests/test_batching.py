@@ -1,4 +1,4 @@
-"""batching: shifted and padded as teacher forcing wants it; every row once, within budget, in an order that is no order."""
+"""batching: shifted and padded as teacher forcing wants it; every row once, within budget, drawn from everywhere."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -145,8 +145,7 @@ def test_an_epoch_holds_every_row_once_within_the_budget(
     tokens = [[int(split.tgt_lengths[batch].sum()) + len(batch) for batch in step] for step in steps]
     largest = max(map(max, tokens))
     for step_tokens in tokens[:-1]:
-        if len(step_tokens) > 1:
-            assert abs(sum(step_tokens) - tokens_per_step) <= largest / 2 or step_tokens is tokens[-1]
+        assert abs(sum(step_tokens) - tokens_per_step) <= largest / 2 or len(step_tokens) == 1
     if len(steps) > 1:  # a rest of less than half a step is none of its own
         assert sum(tokens[-1]) >= tokens_per_step / 2
         assert sum(tokens[-1]) <= max(1.5 * tokens_per_step + largest / 2, largest + tokens_per_step / 2)
@@ -154,7 +153,7 @@ def test_an_epoch_holds_every_row_once_within_the_budget(
 
 def test_the_plan_hangs_on_seed_and_epoch_alone() -> None:
     rng = np.random.default_rng(5)
-    lengths = [(int(a), int(b)) for a, b in rng.integers(1, 30, (300, 2))]
+    lengths = [(int(a), int(b)) for a, b in rng.integers(1, 9, (3000, 2))]
     first = listed(plan(lengths))
     torch.manual_seed(99)
     np.random.seed(99)
@@ -182,7 +181,7 @@ def test_neighbours_are_alike_on_both_sides() -> None:
         return 1 - int(s.sum() + t.sum()) / room
 
     planned = [batch for step in plan(lengths, max_tokens=4096, tokens_per_step=4096) for batch in step]
-    assert padding(planned) < 0.05
+    assert padding(planned) < 0.08
     assert padding(batches_by_tokens(s - 1, t - 1, 4096)) < 0.12
     assert padding(np.array_split(rng.permutation(len(lengths)), len(planned))) > 0.3
 

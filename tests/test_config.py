@@ -9,7 +9,7 @@ import typing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -424,6 +424,11 @@ def test_base_config_is_the_reference_model() -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(name=st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12))
+@example("1e5")
+@example("3e-4")
+@example("0o17")
+@example("no")
+@example("~")
 def test_any_text_survives_a_dump(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     folder = tmp_path_factory.mktemp("dump")
     loaded = config.load(write(folder, MINIMAL))

@@ -158,20 +158,26 @@ def test_options_are_checked_before_input_is_read() -> None:
 def test_a_pipe_is_answered_before_it_ends() -> None:
     reader, writer = os.pipe()
     sink_reader, sink_writer = os.pipe()
-    with os.fdopen(reader, "rb") as source, os.fdopen(sink_writer, "wb") as sink:
-        worker = threading.Thread(
-            target=translate_lines, args=(Capitals(), source, sink, LineOptions(), print), daemon=True
-        )
-        worker.start()
+
+    def work() -> None:
+        with os.fdopen(reader, "rb") as source, os.fdopen(sink_writer, "wb") as sink:
+            translate_lines(Capitals(), source, sink, LineOptions(), print)
+
+    def answer() -> bytes:
+        return os.read(sink_reader, 100) if select.select([sink_reader], [], [], 5)[0] else b"nothing in 5 seconds"
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
         os.write(writer, b"first\nsec")
-        assert select.select([sink_reader], [], [], 5)[0], "no answer"
-        assert os.read(sink_reader, 100) == b"FIRST\n"
+        assert answer() == b"FIRST\n"
         os.write(writer, b"ond\n")
-        assert os.read(sink_reader, 100) == b"SECOND\n"
+        assert answer() == b"SECOND\n"
+    finally:
         os.close(writer)
         worker.join(5)
-        assert not worker.is_alive()
-    os.close(sink_reader)
+        os.close(sink_reader)
+    assert not worker.is_alive()
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────

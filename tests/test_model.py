@@ -121,7 +121,7 @@ def twin(model: Transformer) -> tuple[nn.Transformer, list[tuple[Tensor, Tensor]
         dropout=0.0, activation=c.activation, batch_first=True, norm_first=c.norm_position == "pre",
     )  # fmt: skip
     pairs: list[tuple[Any, Any]] = []
-    stacks = ((model.encoder, theirs.encoder.layers), (model.decoder, theirs.decoder.layers))
+    stacks: Any = ((model.encoder, theirs.encoder.layers), (model.decoder, theirs.decoder.layers))
     for stack, their_stack in stacks:
         for mine, other in zip(stack, their_stack, strict=True):
             attentions = [(mine.self_attention, other.self_attn)]
@@ -179,15 +179,15 @@ def test_the_training_path_of_attention_equals_the_fused_kernel(kind: str) -> No
     nn.init.eye_(attention.out_proj.weight)
     nn.init.zeros_(attention.out_proj.bias)
     T, S = (6, 6) if kind == "causal" else (5, 7)
-    inputs = [torch.randn(2, 4, n, 4, requires_grad=True) for n in (T, S, S)]
+    q, k, v = inputs = tuple(torch.randn(2, 4, n, 4, requires_grad=True) for n in (T, S, S))
     mask = torch.rand(2, 1, 1, S) < 0.6 if kind == "padding" else None
     if mask is not None:
         mask[..., 0] = True
-    expected = F.scaled_dot_product_attention(*inputs, attn_mask=mask, is_causal=kind == "causal")
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=kind == "causal")
     expected = expected.transpose(1, 2).flatten(2)
-    got = attention.attend(*inputs, mask=mask, is_causal=kind == "causal")
+    got = attention.attend(q, k, v, mask=mask, is_causal=kind == "causal")
     with torch.no_grad():
-        fused = attention.attend(*inputs, mask=mask, is_causal=kind == "causal")
+        fused = attention.attend(q, k, v, mask=mask, is_causal=kind == "causal")
     torch.testing.assert_close(got, expected)
     torch.testing.assert_close(fused, expected)
     probe = torch.randn_like(got)
@@ -348,7 +348,7 @@ def test_cross_attention_is_computed_once_and_never_copied_per_beam() -> None:
         cache.reorder(torch.arange(2).repeat_interleave(5))
         calls = []
         for layer in model.decoder:
-            layer.cross_attention.keys_values = lambda memory: calls.append(1)  # type: ignore[union-attr, assignment]
+            layer.cross_attention.keys_values = lambda memory: calls.append(1)  # type: ignore[union-attr]
         model.decode_step(torch.arange(10), cache)
     assert cache.keys[0].shape[0] == 10
     assert cache.cross_keys[0].shape[0] == 2

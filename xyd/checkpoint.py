@@ -42,7 +42,8 @@ def save(
     happens on the way, the checkpoint that stood there before is whole until the new one has taken its place.
     """
     aside = run.checkpoints_dir / f".writing-{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
+    for left in run.checkpoints_dir.glob(".writing-*"):  # by a killed process
+        shutil.rmtree(left, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -63,7 +64,6 @@ def save(
         atomic_write(aside / INDEX, (json.dumps(index, indent=1) + "\n").encode())
         for name in names[1:]:
             copy = run.checkpoints_dir / f".writing-{os.getpid()}-{name}"
-            shutil.rmtree(copy, ignore_errors=True)
             keeps_state = not name.startswith("step-")
             shutil.copytree(aside, copy, copy_function=_link, ignore=None if keeps_state else _without_state)
             _take_place(copy, run.checkpoints_dir / name)

@@ -12,6 +12,7 @@ import multiprocessing.connection
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -199,4 +200,13 @@ def _wait(processes: list[Any]) -> int:
 
 def _work(work: Callable[..., int], arguments: tuple[Any, ...], environment: dict[str, str]) -> None:
     os.environ.update(environment)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     raise SystemExit(work(*arguments))
+
+
+def _end_with_parent() -> None:
+    """A worker whose launcher was killed ends too, as by SIGTERM: it saves and leaves."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from xyd.batching import Batch
 from xyd.config import Config
+from xyd.loss import CHUNK_ELEMENTS
 from xyd.model import Transformer, count_parameters
 
 
@@ -26,11 +27,12 @@ def forecast(config: Config, num_parameters: int, vocab_size: int, is_bf16: bool
     weights = num_parameters * (16 + (4 if is_bf16 else 0))
     tokens = config.train.max_tokens
     # Elements per padded token that autograd keeps: attention in and out, the feed-forward layer, norms, residuals.
-    per_encoder_layer = 10 * m.d_model + 2 * m.d_ff
-    per_decoder_layer = 16 * m.d_model + 2 * m.d_ff
+    feed_forward = (5 if m.activation == "swiglu" else 2) * m.d_ff
+    per_encoder_layer = 10 * m.d_model + feed_forward
+    per_decoder_layer = 16 * m.d_model + feed_forward
     source, target = tokens // 2, tokens - tokens // 2
     elements = source * m.num_encoder_layers * per_encoder_layer + target * m.num_decoder_layers * per_decoder_layer
-    loss = 3 * 4 * 2**23 + vocab_size * m.d_model * size
+    loss = 3 * 4 * CHUNK_ELEMENTS + vocab_size * m.d_model * size
     checkpoints = num_parameters * (2 * 12 + (config.train.keep_checkpoints + 1) * 4)
     return Forecast(weights, elements * size + loss, checkpoints)
 
