@@ -51,9 +51,8 @@ def main() -> int:
 
     shares = exact_matches(run, translate)
     report = json.loads(run.report_path.read_text(encoding="utf-8"))
-    print(
-        f"\ntrained for {report['seconds'] / 60:.1f} minutes, {report['tokens']:,} target tokens, {report['step']} steps"
-    )
+    minutes = report["seconds"] / 60
+    print(f"\ntrained for {minutes:.1f} minutes, {report['tokens']:,} target tokens, {report['step']} steps")
     print("\non sentences never seen in training:")
     for direction, share in shares.items():
         scores = report["test"]["directions"][direction]

@@ -202,6 +202,9 @@ def test_a_corpus_sorted_by_its_source_is_drawn_from_everywhere_at_once() -> Non
     assert abs(rank_correlation(position, step)) < 0.05
     assert position.min() < 0.01 * num_rows
     assert position.max() > 0.99 * num_rows
+    # Nor are short sentences seen before long ones.
+    length = np.array([src[batch].mean() + tgt[batch].mean() for _, batch in batches])
+    assert abs(rank_correlation(length, np.array([i for i, _ in batches]))) < 0.05
     tenths = np.bincount(position * 10 // num_rows, minlength=10) / len(position)
     assert (abs(tenths - 0.1) < 0.03).all()
 

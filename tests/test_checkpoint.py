@@ -387,7 +387,9 @@ def test_every_file_opens_where_xyd_cannot_be_imported(run: RunDir, config: Conf
 def test_a_checkpoint_made_on_a_gpu_opens_without_one(
     run: RunDir, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.serialization, "location_tag", lambda _storage: "cuda:0")  # as a GPU would have written it
+    monkeypatch.setattr(
+        torch.serialization, "location_tag", lambda _storage: "cuda:0"
+    )  # as a GPU would have written it
     save(run, config, 1, ["last"])
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -12,12 +12,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden" / "demo_losses.json"
-WORDS = {
-    "en": "the a cat dog house sees likes old new red two three in on and not is was very good".split(),
-    "de": "der ein Kater Hund Haus sieht mag alt neu rot zwei drei in auf und nicht ist war sehr gut".split(),
-    "fr": "le un chat chien maison voit aime vieux neuf rouge deux trois dans sur et pas est était très bon".split(),
-    "zh": "这 一 猫 狗 房子 看见 喜欢 老 新 红 二 三 里 上 和 不 是 了 很 好".split(),
+SENTENCES = {
+    "en": "the a cat dog house sees likes old new red two three in on and not is was very good",
+    "de": "der ein Kater Hund Haus sieht mag alt neu rot zwei drei in auf und nicht ist war sehr gut",
+    "fr": "le un chat chien maison voit aime vieux neuf rouge deux trois dans sur et pas est était très bon",
+    "zh": "这 一 猫 狗 房子 看见 喜欢 老 新 红 二 三 里 上 和 不 是 了 很 好",
 }
+WORDS = {lang: text.split() for lang, text in SENTENCES.items()}
 
 
 def xyd(*arguments: str | Path, cwd: Path, stdin: str | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from xyd.batching import pad_sources
 from xyd.config import BOS_ID, EOS_ID, PAD_ID, ModelConfig, load
 from xyd.loss import token_loss
-from xyd.model import Attention, Dropout, KVCache, Transformer, count_parameters, sinusoids
+from xyd.model import Attention, Dropout, FeedForward, KVCache, Transformer, count_parameters, make_norm, sinusoids
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 V = 40
@@ -382,6 +382,28 @@ def test_a_position_past_the_last_one_is_refused_in_words() -> None:
 # ── variants, ties, positions ────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_feed_forward_activations_are_their_formulas() -> None:
+    formulas: dict[str, Callable[[Tensor], Tensor]] = {
+        "relu": lambda h: h.clamp(min=0),
+        "gelu": lambda h: h * 0.5 * (1 + torch.erf(h / math.sqrt(2))),
+        "silu": lambda h: h / (1 + torch.exp(-h)),
+        "swiglu": lambda h: h[..., :24] / (1 + torch.exp(-h[..., :24])) * h[..., 24:],
+    }
+    x = torch.randn(2, 3, 16)
+    for activation, formula in formulas.items():
+        layer = FeedForward(small(activation=activation)).eval()
+        torch.testing.assert_close(layer(x), layer.out_proj(formula(layer.in_proj(x))))
+
+
+def test_rms_norm_divides_by_the_root_mean_square() -> None:
+    norm: Any = make_norm(small(norm="rms"))
+    with torch.no_grad():
+        norm.weight.copy_(torch.randn(16))
+    x = 0.01 * torch.randn(3, 16)
+    torch.testing.assert_close(norm(x), x / torch.sqrt(x.square().mean(-1, keepdim=True) + 1e-5) * norm.weight)
+    assert [name for name, _ in norm.named_parameters()] == ["weight"]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_learns_and_uses_all_its_weights(variant: str) -> None:
     model = Transformer(small(**VARIANTS[variant], dropout=0.1, attention_dropout=0.1, activation_dropout=0.1), V)
@@ -434,6 +456,14 @@ def test_row_i_of_the_embedding_belongs_to_id_i() -> None:
     torch.testing.assert_close(
         model.project(states)[0, 7], states[0] @ model.embedding.weight[7] + model.output.bias[7]
     )
+
+
+def test_states_begin_as_embedding_times_root_d_plus_position() -> None:
+    model = make_model()
+    src, _ = make_source(5)
+    expected = 4 * model.embedding.weight[src[0]] + model.positions[:6]  # √16 = 4
+    torch.testing.assert_close(model.embed(model.embedding, src)[0], expected)
+    torch.testing.assert_close(model.embed(model.embedding, src[:, 2:4], start=2)[0], expected[2:4])
 
 
 def test_sinusoids_are_those_of_the_paper() -> None:

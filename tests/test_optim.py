@@ -98,6 +98,14 @@ def test_the_floor_holds() -> None:
     assert learning_rate(500, settings("plateau"), plateau_factor=0.25) == pytest.approx(0.001)
 
 
+@pytest.mark.need(18)
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "linear", "constant", "plateau"])
+def test_a_schedule_begun_later_warms_up_anew_and_ends_in_time(schedule: str) -> None:
+    config, shorter = settings(schedule), settings(schedule, max_steps=600)
+    for step in (1, 50, 100, 350, 600):
+        assert learning_rate(400 + step, config, start=400) == learning_rate(step, shorter)
+
+
 @pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "linear", "constant", "plateau"])
 def test_without_warm_up_the_first_step_has_the_peak(schedule: str) -> None:
     assert learning_rate(1, settings(schedule, warmup_steps=0)) == pytest.approx(0.004, rel=1e-2)

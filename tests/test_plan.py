@@ -18,6 +18,8 @@ SMALL = (
     "model.d_model=32", "model.num_encoder_layers=2", "model.num_decoder_layers=3", "model.num_heads=4",
     "model.d_ff=64", "model.dropout=0.1", "train.max_tokens=640",
 )  # fmt: skip
+ENCODER = ("model.num_encoder_layers=5", "model.num_decoder_layers=1")
+DECODER = ("model.num_encoder_layers=1", "model.num_decoder_layers=5")
 
 
 def small(*overrides: str) -> Config:
@@ -66,9 +68,9 @@ def saved_bytes(model: Transformer, batch: Batch) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
-@pytest.mark.parametrize("changes", [(), ("model.activation=swiglu",), ("model.norm_position=post",)])
+@pytest.mark.parametrize("changes", [(), ENCODER, DECODER, ("model.activation=swiglu",), ("model.norm_position=post",)])
 @pytest.mark.parametrize("is_bf16", [False, True])
-def test_activations_are_forecast_within_a_fifth(is_bf16: bool, changes: tuple[str, ...]) -> None:
+def test_activations_are_forecast_to_within_15_percent(is_bf16: bool, changes: tuple[str, ...]) -> None:
     wide = ("model.d_model=384", "model.d_ff=1536", "model.num_heads=6", "train.max_tokens=320")
     config, vocab_size = small(*wide, *changes), 100
     model = Transformer(config.model, vocab_size).train().to(torch.bfloat16 if is_bf16 else torch.float32)
@@ -79,7 +81,7 @@ def test_activations_are_forecast_within_a_fifth(is_bf16: bool, changes: tuple[s
         for n in (320, 640)
     )
     told = twice - both  # without the loss, which does not grow with the batch
-    assert told / saved_bytes(model, batch) == pytest.approx(1.0, abs=0.2)
+    assert told / saved_bytes(model, batch) == pytest.approx(1.0, abs=0.15)
 
 
 def test_the_loss_is_forecast_by_the_chunks_it_works_in() -> None:

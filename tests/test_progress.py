@@ -169,10 +169,19 @@ def test_overfitting_is_said_when_train_falls_and_valid_does_not(valid: list[flo
 
 
 def test_a_loss_that_does_not_fall_is_said_once_after_the_warm_up() -> None:
-    flat = [[step, 3.9, 3.9] for step in (10, 20, 30)]
+    """The first figure that counts is that of a window which begins after the warm-up."""
+    flat = [[step, 3.9, 3.9] for step in (10, 20, 30, 40)]
     assert worries(flat[:1], first_nll=4.0, warmup_steps=15) == []
-    found = worries(flat[:2], first_nll=4.0, warmup_steps=15)
+    assert worries(flat[:2], first_nll=4.0, warmup_steps=15) == []
+    found = worries(flat[:3], first_nll=4.0, warmup_steps=15)
     assert len(found) == 1
     assert found[0].startswith("the loss is not falling: train NLL 3.900 after the warm-up, 4.000 at the first step")
     assert worries(flat, first_nll=4.0, warmup_steps=15) == []
-    assert worries([[20, 2.0, 2.0]], first_nll=4.0, warmup_steps=15) == []
+    assert worries([*flat[:2], [30, 2.0, 2.0]], first_nll=4.0, warmup_steps=15) == []
+    assert len(worries(flat[:1], first_nll=4.0, warmup_steps=0)) == 1
+
+
+def test_the_schedule_starts_anew_from_here() -> None:
+    state = TrainState(step=12, without_gain=3, plateau_count=2, plateau_factor=0.25, best_score=1.0, best_step=5)
+    state.restart_schedule()
+    assert state == TrainState(step=12, schedule_start=12, best_score=1.0, best_step=5)

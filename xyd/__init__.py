@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["Trainer", "Translator", "__version__", "load"]
 
 
-def load(run: str | Path, checkpoint: str = "best", device: str = "auto") -> Translator:
+def load(run: str | Path, checkpoint: str | None = None, device: str = "auto") -> Translator:
     """The trained model in the run directory ``run``, ready to translate.
 
     ``load("runs/demo").translate(["…"], to="fr")`` gives a list of ``Translation``. ``checkpoint`` is best, averaged or
-    last. Raises ``CheckpointError`` when the directory holds no such model.
+    last; None is the one the finished run chose. Raises ``CheckpointError`` when the directory holds no such model.
     """
     from xyd.translate import Translator
 

@@ -127,15 +127,16 @@ def plan_epoch(
     """All steps of one epoch, each a list of micro-batches of rows. Every row once; nothing dropped.
 
     Rows are shuffled, sorted by length so that neighbours are alike on both sides (source length runs up and down in
-    turn inside each target length), cut by `max_tokens`, and the micro-batches shuffled. A step takes micro-batches
-    until it is as near to `tokens_per_step` real target tokens as it can be; a small rest joins the step before it.
-    Lengths are of bare ids.
+    turn inside each target length), cut by `max_tokens` from a random place on, and the micro-batches shuffled. A step
+    takes micro-batches until it is as near to `tokens_per_step` real target tokens as it can be; a small rest joins the
+    step before it. Lengths are of bare ids.
     """
     generator = np.random.default_rng([seed, epoch])
     shuffled = generator.permutation(len(src_lengths))
     src, tgt = src_lengths[shuffled] + 1, tgt_lengths[shuffled] + 1
     snake = np.where(tgt % 2 == 0, src, -src)
     order = shuffled[np.lexsort((snake, tgt))]
+    order = np.roll(order, generator.integers(len(order) + 1))  # the cuts fall elsewhere in each epoch
     batches = cut(order, src_lengths + 1, tgt_lengths + 1, max_tokens)
     batches = [batches[i] for i in generator.permutation(len(batches))]
     steps: list[list[np.ndarray]] = [[]]

@@ -197,15 +197,21 @@ def load_model(run: RunDir, which: str | None, device: torch.device) -> Transfor
     """The model of a checkpoint (None: `default_name`) in fp32, in evaluation mode, with the tokenizer it knows."""
     which = which or default_name(run)
     folder, index = find(run, which)
-    digest = sha256_file(run.tokenizer_path)
-    if digest != index["tokenizer_sha256"]:
-        raise CheckpointError(
-            f"{run.tokenizer_path} (sha256 {digest[:12]}) is not the tokenizer that checkpoint {which} was trained "
-            f"with (sha256 {index['tokenizer_sha256'][:12]}): ids would mean other pieces. Put the right file back."
-        )
+    check_tokenizer(run, folder, index)
     model = Transformer(saved_config(run).model, index["vocab_size"])
     load_weights(model, folder)
     return model.to(device).eval()
+
+
+def check_tokenizer(run: RunDir, folder: Path, index: dict[str, Any]) -> None:
+    """That the tokenizer in the run directory is the one this checkpoint was trained with."""
+    digest = sha256_file(run.tokenizer_path)
+    if digest != index["tokenizer_sha256"]:
+        raise CheckpointError(
+            f"{run.tokenizer_path} (sha256 {digest[:12]}) is not the tokenizer that checkpoint {folder.name} was "
+            f"trained with (sha256 {index['tokenizer_sha256'][:12]}): ids would mean other pieces. Put the right file "
+            "back."
+        )
 
 
 def saved_config(run: RunDir) -> Config:

@@ -12,6 +12,7 @@ import multiprocessing.connection
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from xyd.errors import ConfigError, XydError
 
 # Rank 0 validates alone while the others wait in a collective; a dead peer closes its sockets and is noticed at once.
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=24)
+END_SECONDS = 20.0  # that the workers have to end when one of them is gone
 
 
 def rank() -> int:
@@ -53,8 +55,15 @@ def choose_device(name: str) -> torch.device:
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     device = torch.device(name)
     if device.type == "cuda":
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigError(f"device {name}: torch sees only {torch.cuda.device_count()} CUDA device(s) here")
         torch.cuda.set_device(device)
     return device
+
+
+def usable_workers(wanted: int, device: torch.device) -> int:
+    """`wanted` processes of this machine, but no more than there are GPUs for them."""
+    return wanted if device.type == "cpu" else min(wanted, torch.cuda.device_count())
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
@@ -139,7 +148,7 @@ def launch(work: Callable[..., int], workers: int, arguments: Sequence[Any]) -> 
     """Run `work(*arguments)` in `workers` processes of this machine and return rank 0's exit code.
 
     Ctrl-C reaches all of them by the terminal; SIGTERM is passed on. When one dies, the others are ended and the
-    result is 1: no rank waits for a peer that is gone.
+    result is 1 (after a signal 130 or 143): no rank waits for a peer that is gone.
     """
     context = multiprocessing.get_context("spawn")
     with socket.socket() as probe:
@@ -153,18 +162,21 @@ def launch(work: Callable[..., int], workers: int, arguments: Sequence[Any]) -> 
         for r in range(workers)
     ]
 
-    def pass_on(number: int, _frame: Any) -> None:
-        for process in processes:
-            if process.is_alive() and process.pid:
-                os.kill(process.pid, number)
+    received: list[int] = []
+
+    def on_signal(number: int, _frame: Any) -> None:
+        received.append(number)
+        if number == signal.SIGTERM:  # the terminal sends SIGINT to every worker already
+            for process in processes:
+                process.terminate()
 
     previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         for process in processes:
             process.start()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to every worker already
-        signal.signal(signal.SIGTERM, pass_on)
-        return _wait(processes)
+        for number in previous:
+            signal.signal(number, on_signal)
+        return _wait(processes, received)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -173,35 +185,44 @@ def launch(work: Callable[..., int], workers: int, arguments: Sequence[Any]) -> 
                 process.kill()
 
 
-def _wait(processes: list[Any]) -> int:
+def _wait(processes: list[Any], received: list[int]) -> int:
+    """The exit code of them all; `received`: the signals that this process has had."""
     waiting = {process.sentinel: (r, process) for r, process in enumerate(processes)}
-    failed: int | None = None
+    code: int | None = None  # once one of them did not end as it should
     while waiting:
-        for sentinel in multiprocessing.connection.wait(list(waiting), timeout=None if failed is None else 20.0):
+        ended = multiprocessing.connection.wait(list(waiting), timeout=None if code is None else END_SECONDS)
+        for sentinel in ended:
             r, process = waiting.pop(sentinel)
             process.join()
-            if process.exitcode not in (0, 2, 130, 143) and failed is None:
-                failed = r
+            if code is not None or process.exitcode in (0, 2, 130, 143):
+                continue
+            code = 1
+            if received:  # before training had begun, so that there was nothing to save
+                code = 128 + received[0]
+            else:
                 how = f"was killed by signal {-process.exitcode}" if process.exitcode < 0 else "failed"
                 print(
-                    f"worker {r} {how}; the other workers are being ended. What was saved last is whole:"
-                    " the same command goes on from there.",
+                    f"xyd: worker {r} {how}; the other workers are being ended. What was saved last is whole: "
+                    "the same command goes on from there.",
+                    file=sys.stderr,
                     flush=True,
                 )
-                for _, other in waiting.values():
-                    other.terminate()
-        if failed is not None:
             for _, other in waiting.values():
-                other.join(20.0)
-                if other.is_alive():
-                    other.kill()
-    return 1 if failed is not None else int(processes[0].exitcode)
+                other.terminate()
+        if not ended:
+            for _, other in waiting.values():
+                other.kill()
+    return int(processes[0].exitcode) if code is None else code
 
 
 def _work(work: Callable[..., int], arguments: tuple[Any, ...], environment: dict[str, str]) -> None:
     os.environ.update(environment)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    raise SystemExit(work(*arguments))
+    try:
+        code = work(*arguments)
+    except KeyboardInterrupt:  # before training has its own handler; the launcher knows
+        code = 1
+    raise SystemExit(code)
 
 
 def _end_with_parent() -> None:

@@ -31,16 +31,18 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     )
 
 
-def learning_rate(step: int, config: TrainConfig, plateau_factor: float = 1.0) -> float:
+def learning_rate(step: int, config: TrainConfig, plateau_factor: float = 1.0, start: int = 0) -> float:
     """The rate of update number `step` (from 1). All schedules rise linearly to `learning_rate` over the warm-up.
 
     inverse_sqrt falls with 1/√step (Vaswani et al. 2017); cosine and linear reach `min_learning_rate` at `max_steps`;
-    plateau is constant times `plateau_factor`, which the trainer lowers when validation stops improving.
+    plateau is constant times `plateau_factor`, which the trainer lowers when validation stops improving. `start` is
+    the step after which the schedule began.
     """
     peak, floor, warmup = config.learning_rate, config.min_learning_rate, config.warmup_steps
+    step, max_steps = step - start, config.max_steps - start
     if step <= warmup:
         return peak * step / warmup
-    progress = min(1.0, (step - warmup) / max(1, config.max_steps - warmup))
+    progress = min(1.0, (step - warmup) / max(1, max_steps - warmup))
     after: dict[str, Callable[[], float]] = {
         "inverse_sqrt": lambda: max(floor, peak * math.sqrt(max(1, warmup) / step)),
         "cosine": lambda: floor + (peak - floor) * 0.5 * (1 + math.cos(math.pi * progress)),

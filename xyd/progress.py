@@ -124,6 +124,10 @@ class TrainState:
             self.plateau_count = 0
         return is_best
 
+    def restart_schedule(self) -> None:
+        """The schedule, patience and plateau begin after this step."""
+        self.schedule_start, self.without_gain, self.plateau_count, self.plateau_factor = self.step, 0, 0, 1.0
+
     def note_validation(self, valid_nll: float) -> None:
         since = self.since_validation
         self.history.append([self.step, since["nll"] / since["tokens"] if since else math.nan, valid_nll])
@@ -141,7 +145,8 @@ class TrainState:
                     f"valid NLL does not ({valid_1:.3f} → {valid_3:.3f}). More data, more dropout or a smaller model "
                     "would help."
                 )
-        past_warmup = [entry for entry in self.history if entry[0] >= train.warmup_steps]
+        begins = [0.0, *(step for step, _, _ in self.history)]
+        past_warmup = [e for begin, e in zip(begins, self.history, strict=False) if begin >= train.warmup_steps]
         if len(past_warmup) == 1 and self.first_nll is not None and past_warmup[0][1] > 0.9 * self.first_nll:
             found.append(
                 f"the loss is not falling: train NLL {past_warmup[0][1]:.3f} after the warm-up, {self.first_nll:.3f} "

@@ -4,6 +4,7 @@ Nothing is ever deleted: `--fresh` moves an old run aside. `run`, `decode`, `eva
 freely; a changed schedule or optimiser asks for `--reset-schedule`; changed data, tokenizer or model for `--fresh`.
 """
 
+import itertools
 import json
 import platform
 import time
@@ -40,27 +41,57 @@ def make_ready(config: Config, fresh: bool, reset_schedule: bool, say: Callable[
 
     Raises CheckpointError where the run that stands there was made with settings or data that cannot be changed.
     """
-    run = run_dir(config)
+    run, tokenizer_from = run_dir(config), config.train.init_from
     if fresh and run.root.exists():
-        aside = run.root.with_name(f"{run.root.name}.aside-{time.strftime('%Y%m%d-%H%M%S')}")
+        aside = _unused(run.root.with_name(f"{run.root.name}.aside-{time.strftime('%Y%m%d-%H%M%S')}"))
         run.root.rename(aside)
         say(f"--fresh: the old run was moved to {aside}")
     found = checkpoint.newest(run) if run.root.exists() else None
     if found is not None:
         _check_changes(config, run, reset_schedule, say)
-        if corpus.fingerprint(config, config.train.init_from) != manifest(run)["fingerprint"]:
-            raise CheckpointError(
-                f"{run.root}: the data is not what this run was trained on (the input files, or the rules, have "
-                f"changed). Put it back, or {FRESH}."
-            )
+        tokenizer_from = _check_data(config, run)
         state = TrainState(**checkpoint.load_state(found[0], torch.device("cpu"))["train_state"])
         reason = state.finished(config)
-        if reason and not reset_schedule and run.report_path.exists():
+        if reason and not reset_schedule and _reported_step(run) == state.step:
             say(f"{run.root}: already done at step {state.step} ({reason}). Raise that limit to go on.")
             return False
-    corpus.prepare(config, run, say, config.train.init_from)
-    atomic_write(run.config_path, dump(config))
+    elif tokenizer_from is not None and not RunDir(tokenizer_from).checkpoints_dir.is_dir():
+        raise CheckpointError(
+            f"train.init_from {tokenizer_from}: no run directory with checkpoints; `xyd train` makes one"
+        )
+    corpus.prepare(config, run, say, tokenizer_from)
+    if found is None or not reset_schedule:  # a reset is true only once it is saved: write_run_json keeps it then
+        atomic_write(run.config_path, dump(config))
     return True
+
+
+def _unused(path: Path) -> Path:
+    """`path`, or the first of path-2, path-3, … that does not exist."""
+    names = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))
+    return path if not path.exists() else next(name for name in names if not name.exists())
+
+
+def _check_data(config: Config, run: RunDir) -> Path | None:
+    """That the run was prepared from the data of `config`; where its tokenizer comes from.
+
+    A run that took its tokenizer from another has it for its own now: `train.init_from` may go, and so may its run.
+    """
+    prepared = manifest(run)["fingerprint"]
+    for tokenizer_from in (None, run.tokenizer_path):
+        if corpus.fingerprint(config, tokenizer_from) == prepared:
+            return tokenizer_from
+    raise CheckpointError(
+        f"{run.root}: the data is not what this run was trained on (the input files, or the rules, have changed). "
+        f"Put it back, or {FRESH}."
+    )
+
+
+def _reported_step(run: RunDir) -> int | None:
+    """The step at whose end report.json was written."""
+    if not run.report_path.exists():
+        return None
+    step: int = json.loads(run.report_path.read_text(encoding="utf-8"))["step"]
+    return step
 
 
 def _check_changes(config: Config, run: RunDir, reset_schedule: bool, say: Callable[[str], None]) -> None:
@@ -82,8 +113,12 @@ def _check_changes(config: Config, run: RunDir, reset_schedule: bool, say: Calla
 
 
 def write_run_json(config: Config, state: TrainState, facts: dict[str, Any]) -> None:
-    """run.json: what made this run, so that its numbers can be traced. `facts`: what only the trainer knows."""
+    """run.json: what made this run, so that its numbers can be traced. `facts`: what only the trainer knows.
+
+    config.yaml goes with it, so that it tells the settings under which the checkpoint beside it was made.
+    """
     run = run_dir(config)
+    atomic_write(run.config_path, dump(config))
     libraries = ("xyd", "torch", "sentencepiece", "datasets", "numpy", "sacrebleu", "safetensors")
     record = {
         "name": config.run.name,

@@ -39,10 +39,11 @@ def train(config: Config, *, fresh: bool = False, reset_schedule: bool = False) 
     """Train as `config` says, from the start or from where the run directory stands. Returns the exit code."""
     if distributed.under_launcher():  # torchrun: rank 0 prepares while the others wait
         return _work(config, lambda: make_ready(config, fresh, reset_schedule, _say), reset_schedule)
+    workers = distributed.usable_workers(config.train.workers, distributed.choose_device(config.train.device))
     if not make_ready(config, fresh, reset_schedule, _say):
         return 0
-    if config.train.workers > 1:
-        return distributed.launch(_work, config.train.workers, (config, None, reset_schedule))
+    if workers > 1:
+        return distributed.launch(_work, workers, (config, None, reset_schedule))
     return _work(config, None, reset_schedule)
 
 
@@ -100,9 +101,12 @@ class Trainer:
         origin = "weights: new"
         if found is not None:
             folder, index, passed_over = found
+            checkpoint.check_tokenizer(self.run, folder, index)
             checkpoint.load_weights(self.model, folder)
             saved = checkpoint.load_state(folder, self.device)
             self.state = TrainState(**saved["train_state"])
+            if index["metric"] != self.config.train.metric:  # scores of two metrics do not compare
+                self.state.best_score, self.state.without_gain = None, 0
             origin = f"going on from checkpoint {folder.name}, step {index['step']}"
             if passed_over:
                 origin += f" (passed over, damaged: {', '.join(passed_over)})"
@@ -114,8 +118,7 @@ class Trainer:
         self.gradients = Gradients(self.model, self.dtype)
         self.optimizer = build_optimizer(self.model, self.config.train)
         if saved is not None and reset_schedule:
-            self.state.schedule_start = self.state.step
-            self.state.without_gain, self.state.plateau_count, self.state.plateau_factor = 0, 0, 1.0
+            self.state.restart_schedule()
             return f"{origin}; schedule and optimiser start anew"
         if saved is not None:
             self.optimizer.load_state_dict(saved["optimizer"])
@@ -170,7 +173,7 @@ class Trainer:
         )
         is_due = state.step % t.validate_every == 0 or self._finished() is not None
         if state.step % t.log_every == 0 or is_due:
-            self._log_window()
+            self._log_window(figures)
         if is_due:
             self.validate()
         elif figures.stop_signal or (t.save_every and state.step % t.save_every == 0):
@@ -248,7 +251,8 @@ class Trainer:
 
     def learning_rate(self) -> float:
         """The rate of the current step."""
-        return learning_rate(self.state.step - self.state.schedule_start, self.config.train, self.state.plateau_factor)
+        state = self.state
+        return learning_rate(state.step, self.config.train, state.plateau_factor, state.schedule_start)
 
     # ── validation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -325,11 +329,12 @@ class Trainer:
         }
         self.log.hparams(told)
 
-    def _log_window(self) -> None:
+    def _log_window(self, last: StepFigures) -> None:
         values = {**self.state.take_window(), "learning_rate": self.learning_rate()}
-        if distributed.is_main():
+        if distributed.is_main() and not last.is_skipped:
+            unclipped = max(1.0, last.norm / last.clip_norm)  # the norms are of the last step, before clipping
             by_layer = self.gradients.norms_by_layer()
-            values.update({f"gradient_norm_by_layer/{name}": norm for name, norm in by_layer.items()})
+            values.update({f"gradient_norm_by_layer/{name}": norm * unclipped for name, norm in by_layer.items()})
         self.log.scalars(self.state.step, values)
 
     def _tell(self, report: EvalReport, is_best: bool, seconds: float, train_seconds: float) -> None:

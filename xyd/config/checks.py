@@ -155,6 +155,11 @@ def cautions(config: Config) -> list[str]:
             f"train.max_tokens {train.max_tokens} cannot hold one pair of the longest lines "
             f"(2 x model.max_length = {2 * model.max_length}); such a pair makes a micro-batch of its own"
         )
+    if train.workers > 1 and train.max_tokens > train.tokens_per_step:
+        found.append(
+            f"train.max_tokens {train.max_tokens} is above train.tokens_per_step {train.tokens_per_step}: a step is "
+            f"often one micro-batch, and {train.workers} workers have nothing to share; lower max_tokens"
+        )
     if train.validate_every > train.max_steps:
         found.append(
             f"train.validate_every {train.validate_every} is beyond train.max_steps {train.max_steps}: "

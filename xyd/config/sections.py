@@ -286,7 +286,7 @@ class TrainConfig(Section):
         default="nll", description="What decides which model is best, on the valid split, mean over directions."
     )
     label_smoothing: Share = Field(
-        default=0.1, description="Share of the target probability spread over the other real classes."
+        default=0.1, description="Share of the target probability spread evenly over all real classes."
     )
     weight_decay: Annotated[float, Field(ge=0.0)] = Field(
         default=0.01, description="AdamW's decoupled decay; not on norms, biases and embeddings."
