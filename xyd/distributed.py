@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -80,6 +81,7 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
 def start(device: torch.device) -> None:
     """Join the other processes named by the environment, if there are any."""
     if under_launcher() and int(os.environ["WORLD_SIZE"]) > 1 and not dist.is_initialized():
+        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
 
@@ -217,7 +219,6 @@ def _wait(processes: list[Any], received: list[int]) -> int:
 
 def _work(work: Callable[..., int], arguments: tuple[Any, ...], environment: dict[str, str]) -> None:
     os.environ.update(environment)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         code = work(*arguments)
     except KeyboardInterrupt:  # before training has its own handler; the launcher knows
@@ -225,9 +226,10 @@ def _work(work: Callable[..., int], arguments: tuple[Any, ...], environment: dic
     raise SystemExit(code)
 
 
-def _end_with_parent() -> None:
-    """A worker whose launcher was killed ends too, as by SIGTERM: it saves and leaves."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
+def _end_with_parent(parent: int) -> None:
+    """A worker whose launcher was killed ends too, as by SIGTERM: it saves and leaves; by force if that takes long."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60.0)  # no signal is handled inside a collective, nor while ranks look for each other
+    os._exit(128 + signal.SIGTERM)
