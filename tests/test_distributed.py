@@ -69,9 +69,8 @@ def test_the_steps_of_these_tests_are_uneven(toy: Toy, tmp_path: Path, tokens: s
     """Some have an odd number of micro-batches, and some only one, so that a worker has nothing to do."""
     config = toy.config(tmp_path, *EQUAL, tokens)
     split, t = open_split(run_of(config), "train"), config.train
-    steps = plan_epoch(
-        split.src_lengths, split.tgt_lengths, max_tokens=t.max_tokens, tokens_per_step=t.tokens_per_step, seed=1, epoch=0
-    )  # fmt: skip
+    lengths = split.src_lengths, split.tgt_lengths
+    steps = plan_epoch(*lengths, max_tokens=t.max_tokens, tokens_per_step=t.tokens_per_step, seed=1, epoch=0)
     assert {len(step) for step in steps[: t.max_steps]} == counts
     assert share([5], 2) == [[0], []]
 

@@ -150,7 +150,7 @@ class TrainState:
         if len(past_warmup) == 1 and self.first_nll is not None and past_warmup[0][1] > 0.9 * self.first_nll:
             found.append(
                 f"the loss is not falling: train NLL {past_warmup[0][1]:.3f} after the warm-up, {self.first_nll:.3f} "
-                "at the first step. Is train.learning_rate too high, or are the two sides no translations of each other?"
+                "at the first step. Is train.learning_rate too high, or are the sides no translations of each other?"
             )
         return found
 
