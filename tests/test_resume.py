@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -323,11 +324,13 @@ def test_one_changed_byte_of_the_corpus_asks_for_fresh_which_moves_the_run_aside
     assert sha256_file(run.data_dir / "train.arrow") != before[Path("data/train.arrow")]
 
 
-def test_fresh_twice_in_a_second_moves_both_aside(toy: Toy, tmp_path: Path) -> None:
+def test_fresh_twice_in_a_second_moves_both_aside(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "strftime", lambda _form: "20300101-000000")
     config = toy.config(tmp_path, "train.max_steps=1")
     for _ in range(3):
         assert train(config, fresh=True) == 0
-    assert len(list(tmp_path.glob("toy.aside-*"))) == 3
+    names = sorted(path.name for path in tmp_path.glob("toy.aside-*"))
+    assert names == ["toy.aside-20300101-000000", *(f"toy.aside-20300101-000000-{i}" for i in (2, 3))]
 
 
 def test_limits_and_all_that_does_not_touch_a_step_may_change(

@@ -184,8 +184,8 @@ def test_there_are_never_more_than_best_last_and_the_kept_ones(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With the defaults of what is kept, whatever order the scores come in."""
-    config = toy.config(tmp_path, "train.validate_every=1", "train.max_steps=40", "train.average=0")
-    scores = np.random.default_rng(1).permutation(40).tolist()
+    config = toy.config(tmp_path, "train.validate_every=1", "train.max_steps=20", "train.average=0")
+    scores = np.random.default_rng(1).permutation(20).tolist()
     monkeypatch.setattr(Trainer, "_evaluate_valid", lambda self, with_bleu: scripted(1 + scores[self.state.step - 1]))
     write, most = Trainer._write, 0
 
@@ -198,7 +198,7 @@ def test_there_are_never_more_than_best_last_and_the_kept_ones(
     assert train(config) == 0
     run = run_of(config)
     assert most == 2 + config.train.keep_checkpoints == len(checkpoints(run))
-    best_five = sorted(range(40), key=lambda i: scores[i])[:5]
+    best_five = sorted(range(20), key=lambda i: scores[i])[:5]
     assert checkpoints(run) == ["best", "last", *sorted(f"step-{i + 1:08d}" for i in best_five)]
     assert "disk, forecast: checkpoints" in capfd.readouterr().err
 

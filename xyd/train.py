@@ -211,12 +211,8 @@ class Trainer:
         The loss is a sum divided once, by the real target tokens of all micro-batches on all ranks. A non-finite
         gradient skips the update; a non-finite loss raises NumericsError.
         """
-        g, t, src_lengths, tgt_lengths = (
-            self.gradients,
-            self.config.train,
-            self.split.src_lengths,
-            self.split.tgt_lengths,
-        )
+        g, t = self.gradients, self.config.train
+        src_lengths, tgt_lengths = self.split.src_lengths, self.split.tgt_lengths
         num_tokens = sum(int(tgt_lengths[rows].sum()) + len(rows) for rows in micro_batches)
         costs = [len(rows) * int(src_lengths[rows].max() + tgt_lengths[rows].max() + 2) for rows in micro_batches]
         data_seconds = 0.0
