@@ -344,7 +344,7 @@ def test_load_a_run_directory(translator: Translator, config: Config, tmp_path: 
     other = make_tokenizer([sentence(rng, 5) for _ in range(200)], run.tokenizer_path)
     swapped = run.tokenizer_path.read_bytes()
     model = make_model(config.model, other.vocab_size)
-    checkpoint.save(run, ["best"], model, {"step": 1, "vocab_size": other.vocab_size})
+    checkpoint.save(run, ["best"], model, 1, {})
     with pytest.raises(CheckpointError, match=r"manifest\.json: missing or damaged"):
         Translator.load(run.root, device="cpu")
     run.manifest_path.write_text(json.dumps({"directions": ["en-fr", "fr-en"]}), encoding="utf-8")

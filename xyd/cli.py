@@ -257,7 +257,7 @@ def _parser() -> argparse.ArgumentParser:
     _config_flags(prepare)
 
     translate = _verb(verbs, "translate", _translate, "translate lines; a prompt at a terminal")
-    _run_flags(translate, default="best")
+    _run_flags(translate)
     translate.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text, a line each (default: stdin)")
     translate.add_argument("--output", type=Path, metavar="FILE", help="written when whole (default: stdout)")
     translate.add_argument("--tgt-lang", metavar="L", help="target language; needed when the run has several")
@@ -268,7 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     translate.add_argument("--format", choices=("text", "jsonl"), default="text", help="(default: text)")
 
     evaluate = _verb(verbs, "evaluate", _evaluate, "NLL, perplexity, BLEU and chrF, per direction")
-    _run_flags(evaluate, default=None)
+    _run_flags(evaluate)
     evaluate.add_argument("--split", choices=("test", "valid"), help="of the run's own data (default: test)")
     evaluate.add_argument("--src", type=Path, metavar="FILE", help="source lines, with --ref instead of --split")
     evaluate.add_argument("--ref", type=Path, metavar="FILE", help="reference translations of --src")
@@ -278,7 +278,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
     score = _verb(verbs, "score", _score, "NLL of given translations: nll_sum TAB num_tokens, a line each")
-    _run_flags(score, default=None)
+    _run_flags(score)
     score.add_argument("--src", type=Path, required=True, metavar="FILE", help="source lines")
     score.add_argument("--tgt", type=Path, required=True, metavar="FILE", help="target lines")
     score.add_argument("--src-lang", metavar="L", help="language of --src")
@@ -309,13 +309,12 @@ def _config_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run_flags(parser: argparse.ArgumentParser, default: str | None) -> None:
+def _run_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the run directory, runs/demo")
     parser.add_argument(
         "--checkpoint",
         choices=_CHECKPOINTS,
-        default=default,
-        help=f"(default: {default or 'the one that training chose at its end'})",
+        help="(default: the one that training chose at its end, else best, else last)",
     )
     parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cuda or cuda:N (default: auto)")
 

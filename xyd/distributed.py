@@ -117,13 +117,15 @@ def from_main(value: Any) -> Any:
 
 
 def on_main(work: Callable[[], Any]) -> Any:
-    """Do `work` on the main process; its result, or its error of the user's, is everybody's."""
+    """Do `work` on the main process; its result, or its error of the user's (a full disk, say), is everybody's."""
     outcome: Any = None
     if is_main():
         try:
             outcome = work()
         except XydError as e:
             outcome = e
+        except OSError as e:
+            outcome = XydError(f"{e.filename or 'a file of the run'}: {e.strerror or e}")
     outcome = from_main(outcome)
     if isinstance(outcome, XydError):
         raise outcome

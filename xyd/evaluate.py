@@ -265,7 +265,7 @@ def evaluate_run(
         ConfigError: the run has no such split.
         CheckpointError: no usable checkpoint.
     """
-    translator = Translator.load(run, checkpoint=checkpoint or "best", device=device)
+    translator = Translator.load(run, checkpoint=checkpoint, device=device)
     config = translator.config
     if split == "test" and config.data.test is None:
         raise ConfigError(
@@ -299,7 +299,7 @@ def evaluate_files(
     Raises:
         DataError: unequal line counts, bad bytes, or a direction that the run was not trained for.
     """
-    translator = Translator.load(run, checkpoint=checkpoint or "best", device=device)
+    translator = Translator.load(run, checkpoint=checkpoint, device=device)
     src_lines, ref_lines = _read_lines(src_path, ref_path, src_lang, tgt_lang)
     pairs = TextPairs(translator, src_lines, ref_lines, src_lang, tgt_lang)
     return evaluate_split(translator, pairs, beam_size=beam_size, samples=translator.config.evaluate.samples)
@@ -320,7 +320,7 @@ def score_files(
     A line that cannot be scored (blank, or too long for the model) gives `(nan, 0)`, and is named through `say`
     (default: stderr).
     """
-    translator = Translator.load(run, checkpoint=checkpoint or "best", device=device)
+    translator = Translator.load(run, checkpoint=checkpoint, device=device)
     src_lines, tgt_lines = _read_lines(src_path, tgt_path, src_lang, tgt_lang)
     return score_lines(translator, src_lines, tgt_lines, src_lang, tgt_lang, say)
 

@@ -112,7 +112,7 @@ class Translator:
         self.precision: Literal["fp32", "bf16"] = "fp32"
 
     @classmethod
-    def load(cls, run: str | Path, checkpoint: str | None = "best", device: str = "auto") -> Translator:
+    def load(cls, run: str | Path, checkpoint: str | None = None, device: str = "auto") -> Translator:
         """Open a run directory. Raises CheckpointError if it is not whole or its parts do not belong together.
 
         `checkpoint`: best, averaged or last; None: the one that the finished run chose.
