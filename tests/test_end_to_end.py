@@ -54,8 +54,8 @@ SHIPPED = {
     "tatoeba-zh-en.yaml": [],
     "base-48k.yaml": [
         "data.corpora=[{files: {en: train.en, zh: train.zh, fr: train.fr}}]",
-        "data.valid=30",
-        "data.test=30",
+        "data.valid=4",
+        "data.test=4",
     ],
 }
 
@@ -68,13 +68,15 @@ def test_every_shipped_configuration_is_listed() -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_configuration_trains_a_step(name: str, tmp_path: Path) -> None:
     """As it is shipped, but for its data (a stub) and its length (one step)."""
-    for stem, lines, seed in (("train", 600, 1), ("valid", 40, 2), ("val", 40, 2), ("test", 40, 3)):
+    for stem, lines, seed in (("train", 600, 1), ("valid", 8, 2), ("val", 8, 2), ("test", 8, 3)):
         write_stub(tmp_path, {lang: f"{stem}.{lang}" for lang in WORDS}, lines, seed)
-    write_stub(tmp_path, {"en": "test_2016_flickr.en", "de": "test_2016_flickr.de"}, 40, 3)
+    write_stub(tmp_path, {"en": "test_2016_flickr.en", "de": "test_2016_flickr.de"}, 8, 3)
     write_stub(tmp_path, {lang: f"demo.{lang}" for lang in ("en", "zh", "fr")}, 2000, 1)
     overrides = [f"data.root={tmp_path}", "train.max_steps=1", f"run.dir={tmp_path}", "evaluate.valid_sentences=2"]
+    # An untrained model never stops by itself.
+    overrides += ["decode.beam_size=1", "decode.max_length_factor=0.5", "decode.max_length_extra=2"]
     if name == "demo.yaml":
-        overrides += ["data.valid=30", "data.test=30"]
+        overrides += ["data.valid=8", "data.test=8"]
     flags = [part for key in [*overrides, *SHIPPED[name]] for part in ("--set", key)]
     xyd("train", ROOT / "configs" / name, *flags, cwd=tmp_path)
     run_name = Path(name).stem if name != "base-48k.yaml" else "*"
@@ -90,7 +92,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make = [sys.executable, str(ROOT / "scripts" / "make_demo_corpus.py"), "--out", str(folder), "--size", "3000"]
     subprocess.run(make, check=True, capture_output=True)
     overrides = [
-        f"data.root={folder}", "data.valid=60", "data.test=60", "train.max_steps=40", "train.validate_every=20",
+        f"data.root={folder}", "data.valid=60", "data.test=100", "train.max_steps=250", "train.validate_every=125",
         "train.workers=1", "train.threads=1", "train.precision=fp32", "train.log_every=1", "tokenizer.vocab_size=1000",
         "evaluate.valid_sentences=5",
     ]  # fmt: skip
@@ -145,6 +147,35 @@ def test_one_line_out_for_each_line_in(demo: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.need(32)
+def test_the_right_language_comes_out(demo: Path) -> None:
+    """600 lines in six directions, told apart by the words of each language in the corpus."""
+    from xyd.corpus import open_split
+    from xyd.files import RunDir
+
+    def words(text: str, lang: str) -> set[str]:
+        return set(text) if lang == "zh" else set(text.lower().replace("'", "' ").replace(".", " .").split())
+
+    known = {lang: words((demo / f"demo.{lang}").read_text(encoding="utf-8"), lang) for lang in ("en", "zh", "fr")}
+    split = open_split(RunDir(demo / "runs/demo"), "test")
+    right = total = 0
+    for index, direction in enumerate(split.directions):
+        src_lang, tgt_lang = direction.split("-")
+        lines = [split.src_text(row) for row in range(len(split)) if split.direction[row] == index]
+        flags = ["--src-lang", src_lang, "--tgt-lang", tgt_lang]
+        done = xyd("translate", "runs/demo", *flags, cwd=demo, stdin="\n".join(lines) + "\n")
+        for text in done.stdout.splitlines():
+            shares = {}
+            for lang in known:
+                found = words(text, lang)
+                shares[lang] = len(found & known[lang]) / max(1, len(found))
+            right += max(shares, key=lambda lang: shares[lang]) == tgt_lang
+            total += 1
+    assert total == 600
+    assert right >= 0.99 * total
+
+
+@pytest.mark.slow
 def test_jsonl_score_and_the_choice_of_languages(demo: Path) -> None:
     flags = ["--tgt-lang", "fr", "--format", "jsonl", "--beam-size", "4", "--n-best", "3"]
     done = xyd("translate", "runs/demo", *flags, cwd=demo, stdin="The cat sleeps.\n\n")
@@ -170,9 +201,9 @@ def test_jsonl_score_and_the_choice_of_languages(demo: Path) -> None:
 def test_the_same_command_again_is_already_done_and_bad_settings_are_told(demo: Path) -> None:
     config = demo / "runs/demo/config.yaml"
     done = xyd("train", config, cwd=demo)
-    assert "already done at step 40" in done.stderr + done.stdout
+    assert "already done at step 250" in done.stderr + done.stdout
     done = xyd("train", config, "--set", "train.learning_rate=0.001", cwd=demo, code=2)
-    assert "0.003 → 0.001" in done.stderr
+    assert "0.006 → 0.001" in done.stderr
     assert "--reset-schedule" in done.stderr
     done = xyd("train", config, "--set", "model.d_model=64", cwd=demo, code=2)
     assert "--fresh" in done.stderr

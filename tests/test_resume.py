@@ -15,10 +15,11 @@ import torch
 from toy import Toy, assert_same_run, environment, fated, lines, run_of, state, untimed, weights
 
 from xyd import checkpoint, corpus
+from xyd.batching import plan_epoch
 from xyd.config import Config, load
 from xyd.errors import CheckpointError
 from xyd.files import RunDir, sha256_file
-from xyd.resume import make_ready
+from xyd.resume import make_ready, prepare
 from xyd.train import Trainer, train
 
 DROPOUT = ("model.dropout=0.2", "model.attention_dropout=0.1", "model.activation_dropout=0.1")
@@ -278,6 +279,50 @@ def test_another_batch_size_asks_for_reset_schedule_and_the_data_stays(
     widths = split.src_lengths + 1, split.tgt_lengths + 1
     trained = [rows for step in range(13, 21) for rows in batches[step]]
     assert max(len(rows) * (widths[0][rows].max() + widths[1][rows].max()) for rows in trained) <= 64
+
+
+@pytest.mark.need(17)
+def test_with_larger_steps_the_reset_begins_an_epoch(
+    toy: Toy, tmp_path: Path, signal_at: Callable[[int, int], None], batches: dict[int, list[list[int]]]
+) -> None:
+    """The position in the epoch was that of other steps, and may be beyond the number of the new ones."""
+    small = ("train.tokens_per_step=64", "train.max_tokens=64", "train.max_steps=40", "train.validate_every=40")
+    signal_at(20, signal.SIGTERM)
+    assert train(toy.config(tmp_path, *small)) == 143
+    changed = toy.config(tmp_path, "train.max_steps=40", "train.tokens_per_step=512")
+    assert train(changed, reset_schedule=True) == 0
+    split = corpus.open_split(run_of(changed), "train")
+    t = changed.train
+    steps = plan_epoch(
+        split.src_lengths, split.tgt_lengths,
+        max_tokens=t.max_tokens, tokens_per_step=t.tokens_per_step, seed=1, epoch=1,
+    )  # fmt: skip
+    assert len(steps) < 20, "the old position must lie beyond the new epoch"
+    for number, step in enumerate(steps, 21):
+        assert batches[number] == [rows.tolist() for rows in step]
+
+
+@pytest.mark.need(47)
+def test_prepare_leaves_the_data_of_a_trained_run_alone(toy: Toy, tmp_path: Path, stopped: Config) -> None:
+    run = run_of(stopped)
+    before = {path: sha256_file(path) for path in (*run.data_dir.iterdir(), run.manifest_path, run.tokenizer_path)}
+    with pytest.raises(CheckpointError, match="--fresh"):
+        prepare(toy.config(tmp_path, "tokenizer.type=bpe"), lambda _text: None)
+    prepare(stopped, lambda _text: None)
+    assert {path: sha256_file(path) for path in before} == before
+
+
+def test_a_run_goes_on_when_the_corpus_is_gone(
+    tmp_path: Path, signal_at: Callable[[int, int], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The run directory holds all that is needed; only other settings of the data need the files again."""
+    own = Toy.make(tmp_path / "own")
+    config = own.config(tmp_path / "runs")
+    signal_at(12, signal.SIGTERM)
+    assert train(config) == 143
+    (own.folder / "toy.xx").unlink()
+    assert train(config) == 0
+    assert f"no longer there: {own.folder / 'toy.xx'}" in capfd.readouterr().err
 
 
 @pytest.mark.need(47)

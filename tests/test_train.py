@@ -492,6 +492,21 @@ def test_a_second_ctrl_c_does_not_wait(toy: Toy, tmp_path: Path, monkeypatch: py
     assert checkpoint.find(run_of(config), "last")[1]["step"] == 10
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_when_training_is_over_a_signal_does_not_wait_for_the_last_evaluation(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    config = toy.config(tmp_path)
+    finish = Trainer._finish
+    monkeypatch.setattr(Trainer, "_finish", lambda self: os.kill(os.getpid(), number) or finish(self))
+    with pytest.raises(SystemExit, match=str(code)):
+        train(config)
+    assert not run_of(config).report_path.exists()
+    monkeypatch.setattr(Trainer, "_finish", finish)
+    assert train(config) == 0
+    assert run_of(config).report_path.exists()
+
+
 def test_the_state_is_saved_by_value(toy: Toy, tmp_path: Path) -> None:
     """What the trainer counts is what it reads back, field by field."""
     config = toy.config(tmp_path, "train.max_steps=7", "train.log_every=4")

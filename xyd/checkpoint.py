@@ -205,6 +205,8 @@ def load_model(run: RunDir, which: str | None, device: torch.device) -> Transfor
 
 def check_tokenizer(run: RunDir, folder: Path, index: dict[str, Any]) -> None:
     """That the tokenizer in the run directory is the one this checkpoint was trained with."""
+    if not run.tokenizer_path.is_file():
+        raise CheckpointError(f"{run.tokenizer_path}: no such file; put back the tokenizer of this run")
     digest = sha256_file(run.tokenizer_path)
     if digest != index["tokenizer_sha256"]:
         raise CheckpointError(

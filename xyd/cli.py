@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code. The one place that turns an ``XydError`` into a message."""
     _speak_utf8()
     _stop_on_sigterm()
+    _let_threads_sleep()
     options = _parser().parse_args(arguments)
     try:
         code: int = options.verb(options)
@@ -71,6 +72,16 @@ def _speak_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
+def _let_threads_sleep() -> None:
+    """Before torch is loaded: OpenMP's threads wait for each other asleep after a short spin.
+
+    Spinning, as GNU OpenMP does by default, makes small operations twenty times slower as soon as another program
+    takes one of the cores (figures in LOG.md). What the user has set stays.
+    """
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
 def _stop_on_sigterm() -> None:
     """Leave by an exception, so that files written aside are removed; training sets its own, gentler handler."""
 
@@ -103,10 +114,9 @@ def _train(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> int:
     config = _load_config(options)
-    from xyd.corpus import prepare
-    from xyd.files import RunDir
+    from xyd.resume import prepare
 
-    prepare(config, RunDir(config.run.dir / config.run.name), print, config.train.init_from)
+    prepare(config, print)
     return 0
 
 

@@ -73,7 +73,7 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
         if device.type == "cuda":
             precision = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
         else:
-            has = torch.cpu.get_capabilities()
+            has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older releases do not tell
             precision = "bf16" if has.get("avx512_bf16") or has.get("amx_bf16") else "fp32"
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
@@ -173,6 +173,9 @@ def launch(work: Callable[..., int], workers: int, arguments: Sequence[Any]) -> 
         if number == signal.SIGTERM:  # the terminal sends SIGINT to every worker already
             for process in processes:
                 process.terminate()
+        elif received.count(signal.SIGINT) == 2:  # the second Ctrl-C does not wait for a step or a validation
+            for process in processes:
+                process.kill()
 
     previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,8 +1,9 @@
 """How good the translations are: NLL and perplexity by teacher forcing, BLEU and chrF through the `Translator`.
 
-Everything is reported per direction. Where one number is needed it is the mean over directions; scores of different
-target languages are never pooled into one corpus score. BLEU (Papineni et al. 2002) and chrF (Popović 2015) are
-sacreBLEU's (Post 2018, arXiv:1804.08771), on the raw text of both sides, and keep their signatures.
+Everything is reported per direction. Where one number is needed, NLL is over the tokens of all directions, BLEU and
+chrF are the mean over directions; scores of different target languages are never pooled into one corpus score. BLEU
+(Papineni et al. 2002) and chrF (Popović 2015) are sacreBLEU's (Post 2018, arXiv:1804.08771), on the raw text of both
+sides, and keep their signatures.
 
 NLL is per target token (EOS included), in nats, unsmoothed. Rows that are blank on a side or longer than the model's
 `max_length` cannot be scored by teacher forcing: NLL leaves them out and says how many. BLEU and chrF cover every row.

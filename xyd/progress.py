@@ -124,9 +124,14 @@ class TrainState:
             self.plateau_count = 0
         return is_best
 
-    def restart_schedule(self) -> None:
-        """The schedule, patience and plateau begin after this step."""
+    def restart_schedule(self, has_same_steps: bool = True) -> None:
+        """The schedule, patience and plateau begin after this step; with other steps an epoch too.
+
+        The position in an epoch means nothing once its pairs are put together to other steps.
+        """
         self.schedule_start, self.without_gain, self.plateau_count, self.plateau_factor = self.step, 0, 0, 1.0
+        if not has_same_steps and self.step_in_epoch:
+            self.epoch, self.step_in_epoch = self.epoch + 1, 0
 
     def note_validation(self, valid_nll: float) -> None:
         since = self.since_validation

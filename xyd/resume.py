@@ -32,7 +32,10 @@ def run_dir(config: Config) -> RunDir:
 
 def manifest(run: RunDir) -> dict[str, Any]:
     """What `corpus.prepare` wrote about the data."""
-    found: dict[str, Any] = json.loads(run.manifest_path.read_text(encoding="utf-8"))
+    try:
+        found: dict[str, Any] = json.loads(run.manifest_path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise CheckpointError(f"{run.manifest_path}: missing or damaged ({e}); put it back, or {FRESH}") from e
     return found
 
 
@@ -53,6 +56,7 @@ def make_ready(config: Config, fresh: bool, reset_schedule: bool, say: Callable[
         state = TrainState(**checkpoint.load_state(found[0], torch.device("cpu"))["train_state"])
         reason = state.finished(config)
         if reason and not reset_schedule and _reported_step(run) == state.step:
+            atomic_write(run.config_path, dump(config))  # what may change freely (decode, say) holds from now on
             say(f"{run.root}: already done at step {state.step} ({reason}). Raise that limit to go on.")
             return False
     elif tokenizer_from is not None and not RunDir(tokenizer_from).checkpoints_dir.is_dir():
@@ -63,6 +67,13 @@ def make_ready(config: Config, fresh: bool, reset_schedule: bool, say: Callable[
     if found is None or not reset_schedule:  # a reset is true only once it is saved: write_run_json keeps it then
         atomic_write(run.config_path, dump(config))
     return True
+
+
+def prepare(config: Config, say: Callable[[str], None]) -> None:
+    """The data alone. Raises CheckpointError where a model stands there that was trained on other data."""
+    run = run_dir(config)
+    is_trained = run.root.exists() and checkpoint.newest(run) is not None
+    corpus.prepare(config, run, say, _check_data(config, run) if is_trained else config.train.init_from)
 
 
 def _unused(path: Path) -> Path:
@@ -77,8 +88,9 @@ def _check_data(config: Config, run: RunDir) -> Path | None:
     A run that took its tokenizer from another has it for its own now: `train.init_from` may go, and so may its run.
     """
     prepared = manifest(run)["fingerprint"]
+    hashes = corpus.input_hashes(config, run)
     for tokenizer_from in (None, run.tokenizer_path):
-        if corpus.fingerprint(config, tokenizer_from) == prepared:
+        if corpus.fingerprint(config, tokenizer_from, hashes) == prepared:
             return tokenizer_from
     raise CheckpointError(
         f"{run.root}: the data is not what this run was trained on (the input files, or the rules, have changed). "

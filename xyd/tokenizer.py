@@ -119,7 +119,7 @@ def train_tokenizer(
 
     The same lines in the same order, config and seed give the same bytes. Raises DataError if there is no text.
     """
-    lines = _sample([], texts, config.sample_size, seed)
+    lines = _sample(texts, config.sample_size, seed)
     if not lines:
         raise DataError("no text to train a tokenizer on: the train split is empty after cleaning")
     tags = [f"<2{lang}>" for lang in sorted(set(languages))]
@@ -164,9 +164,9 @@ def train_tokenizer(
     return tokenizer
 
 
-def _sample(kept: list[str], texts: Iterable[str], size: int, seed: int) -> list[str]:
+def _sample(texts: Iterable[str], size: int, seed: int) -> list[str]:
     """Reservoir sample (Vitter 1985, algorithm R) of the non-blank lines, made safe for SentencePiece."""
-    rng = random.Random(seed)
+    rng, kept = random.Random(seed), list[str]()
     for seen, text in enumerate(text for text in texts if text):
         line = text.replace(RESERVED_CHARACTER, " ")
         if seen < size:

@@ -86,13 +86,13 @@ class Trainer:
 
         torch.manual_seed(config.run.seed)  # the same first weights on every rank …
         self.model = Transformer(config.model, self.tokenizer.vocab_size).to(self.device)
-        torch.manual_seed(config.run.seed * 1009 + distributed.rank())  # … but dropout of its own
+        torch.manual_seed((config.run.seed * 1009 + distributed.rank()) % 2**63)  # … but dropout of its own
         self.state = TrainState()
         self.origin = self._load(reset_schedule)
         self.log = RunLog(self.run, enabled=distributed.is_main(), resume_step=self.state.step)
         self.translator = Translator(self.model, self.tokenizer, config, self.directions, self.device)
         self.steps = self._plan_epoch()
-        self.signal = 0
+        self.signal, self.is_over = 0, False
 
     def _load(self, reset_schedule: bool) -> str:
         """Weights, optimiser and state from the newest whole checkpoint or `train.init_from`; says which, in words."""
@@ -113,13 +113,16 @@ class Trainer:
         elif self.config.train.init_from is not None:
             source = RunDir(Path(self.config.train.init_from))
             folder, index = checkpoint.find(source, checkpoint.default_name(source))
+            checkpoint.check_tokenizer(source, folder, index)
             checkpoint.load_weights(self.model, folder)
             origin = f"weights: from {source.root} ({folder.name}, step {index['step']}); the schedule is new"
         self.gradients = Gradients(self.model, self.dtype)
         self.optimizer = build_optimizer(self.model, self.config.train)
         if saved is not None and reset_schedule:
-            self.state.restart_schedule()
-            return f"{origin}; schedule and optimiser start anew"
+            before, t = checkpoint.saved_config(self.run).train, self.config.train
+            has_same_steps = (before.max_tokens, before.tokens_per_step) == (t.max_tokens, t.tokens_per_step)
+            self.state.restart_schedule(has_same_steps)
+            return f"{origin}; schedule and optimiser start anew" + ("" if has_same_steps else ", and so does an epoch")
         if saved is not None:
             self.optimizer.load_state_dict(saved["optimizer"])
             if distributed.world_size() != len(saved["rng"]):
@@ -147,6 +150,7 @@ class Trainer:
                     reason = self._finished()
                 self.log.end_bar()
                 self.log.say(f"training is over: {reason}")
+                self.is_over = True
                 distributed.on_main(self._finish)
             return 0
         finally:
@@ -418,6 +422,8 @@ class Trainer:
     def _on_signal(self, number: int, _frame: Any) -> None:
         if self.signal == number == signal.SIGINT and not distributed.under_launcher():
             raise KeyboardInterrupt  # the second Ctrl-C does not wait for the end of the step
+        if self.is_over:  # all is saved: the last evaluation need not be waited for
+            raise SystemExit(128 + number)
         self.signal = number
 
     def _finish(self) -> None:

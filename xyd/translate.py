@@ -157,8 +157,8 @@ class Translator:
             raise TypeError("translate() takes a list of texts; put the one text in a list")
         to = self._target(to, source)
         beam_size = self.config.decode.beam_size if beam_size is None else beam_size
-        self._check_search(beam_size, n_best)
         alpha = self.config.decode.length_penalty if length_penalty is None else length_penalty
+        self._check_search(beam_size, n_best, alpha)
         parts_of = self._parts(texts)
         parts = [part for parts in parts_of for part in parts]
         outcomes: Iterator[_Outcome] = iter(self._search(parts, to, beam_size, n_best, alpha))
@@ -181,7 +181,7 @@ class Translator:
             raise ConfigError(f"this run was not trained on {source}-{to}, but on: {', '.join(self.directions)}")
         return choices[0] if to is None else to
 
-    def _check_search(self, beam_size: int, n_best: int) -> None:
+    def _check_search(self, beam_size: int, n_best: int, alpha: float) -> None:
         if beam_size < 1:
             raise ConfigError(f"beam size {beam_size}: must be at least 1")
         if n_best < 1:
@@ -190,6 +190,8 @@ class Translator:
             raise ConfigError(f"n-best {n_best} is above the beam size {beam_size}; raise the beam size to {n_best}")
         if n_best > 1 and self.config.decode.temperature is not None:
             raise ConfigError(f"n-best {n_best} needs a search: set decode.temperature to null")
+        if not 0 <= alpha <= 100:  # below 0 the beam's stop rule is wrong, far above it a float has no room
+            raise ConfigError(f"length penalty {alpha}: must be from 0 to 100; 1 is the mean per token")
 
     def _parts(self, texts: Sequence[str]) -> list[list[_Part]]:
         """The parts of each text: none when blank, one as a rule, several when it is too long for the model."""

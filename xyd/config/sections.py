@@ -283,7 +283,9 @@ class TrainConfig(Section):
         default=0.0, description="A validation counts as a gain when the metric improves by more than this."
     )
     metric: Literal["nll", "bleu", "chrf"] = Field(
-        default="nll", description="What decides which model is best, on the valid split, mean over directions."
+        default="nll",
+        description="What decides which model is best, on the valid split: NLL per token over all directions, or the "
+        "mean of the directions' BLEU or chrF.",
     )
     label_smoothing: Share = Field(
         default=0.1, description="Share of the target probability spread evenly over all real classes."

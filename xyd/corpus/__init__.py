@@ -39,7 +39,7 @@ from xyd.splitting import TRAIN
 from xyd.text import RULES_VERSION
 from xyd.tokenizer import Tokenizer, train_tokenizer
 
-__all__ = ["PreparedSplit", "fingerprint", "open_split", "prepare"]
+__all__ = ["PreparedSplit", "fingerprint", "input_hashes", "open_split", "prepare"]
 
 RULE = "connected groups of pairs sharing a folded side; more than 20 pairs: train; the rest in seeded hash order"
 
@@ -83,7 +83,7 @@ def prepare(config: Config, run: RunDir, say: Say, tokenizer_from: Path | None =
 
     Raises DataError for corpora that cannot be used; until they are read and split, earlier data stays as it is.
     """
-    hashes = input_hashes(config)
+    hashes = input_hashes(config, run)
     current = fingerprint(config, tokenizer_from, hashes)
     if run.manifest_path.exists():
         try:
@@ -92,7 +92,9 @@ def prepare(config: Config, run: RunDir, say: Say, tokenizer_from: Path | None =
             say(f"data: prepared anew: {error}")
         else:
             if manifest.get("fingerprint") == current:
-                say(f"data: already prepared from the same inputs and settings ({run.data_dir})")
+                gone = [path for path in hashes if not Path(path).exists()]
+                missed = f"; no longer there: {', '.join(gone)}" if gone else ""
+                say(f"data: already prepared from the same inputs and settings ({run.data_dir}){missed}")
                 return manifest
             say("data: prepared anew: inputs or settings have changed")
     run.data_dir.mkdir(parents=True, exist_ok=True)

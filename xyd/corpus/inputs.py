@@ -15,13 +15,26 @@ FORMAT_VERSION = "1"
 """Raise it when `prepare` writes other rows from the same inputs than before."""
 
 
-def input_hashes(config: Config) -> dict[str, str | None]:
-    """Path → SHA-256 of every local input file, in the order of the config; None for one that cannot be read."""
+def input_hashes(config: Config, run: RunDir | None = None) -> dict[str, str | None]:
+    """Path → SHA-256 of every local input file, in the order of the config; None for one that cannot be read.
+
+    Of a file that is gone, what the manifest of `run` says: data prepared from it does not need it any more.
+    """
     paths = [path for corpus in config.data.corpora for _, path in _corpus_inputs(corpus)]
     for split in (config.data.valid, config.data.test):
         if isinstance(split, FilesSplit):
             paths += [Path(path) for path in split.files.values()]
-    return {str(path): _sha256(path) for path in dict.fromkeys(paths)}
+    recorded = _recorded_hashes(run) if run is not None else {}
+    return {str(p): _sha256(p) or (None if p.exists() else recorded.get(str(p))) for p in dict.fromkeys(paths)}
+
+
+def _recorded_hashes(run: RunDir) -> dict[str, str | None]:
+    """Path → SHA-256 of the files that a run was prepared from; nothing where its manifest cannot be read."""
+    try:
+        inputs = json.loads(run.manifest_path.read_text(encoding="utf-8"))["inputs"]
+        return {entry["path"]: entry["sha256"] for entry in inputs}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def fingerprint(
