@@ -282,7 +282,7 @@ for _ in range(20):
     if child == 0:
         for new in range(step + 1, 10**6):
             save(run, config, new, ALL_NAMES)
-            checkpoint.remove(run, [name for _, name in checkpoint.snapshots(run, "nll", True)[2:]])
+            checkpoint.keep_snapshots(run, [name for _, name in checkpoint.snapshots(run, "nll", True)[:2]])
     time.sleep(rng.uniform(0.0, 0.25))
     os.kill(child, signal.SIGKILL)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
@@ -490,8 +490,11 @@ def test_the_default_is_what_the_finished_run_chose(run: RunDir, config: Config)
     assert checkpoint.default_name(run) == "last"
     save(run, config, 2, ["last", "best"])
     assert checkpoint.default_name(run) == "best"
-    save(run, config, 3, ["averaged"])
-    run.report_path.write_text(json.dumps({"checkpoint": "averaged"}), encoding="utf-8")
+    save(run, config, 2, ["averaged"])
+    run.report_path.write_text(json.dumps({"checkpoint": "averaged", "step": 2}), encoding="utf-8")
     assert checkpoint.default_name(run) == "averaged"
+    save(run, config, 3, ["last"])  # the run has gone on: the report is of yesterday
+    assert checkpoint.default_name(run) == "best"
+    save(run, config, 2, ["last"])
     shutil.rmtree(run.checkpoints_dir / "averaged")
     assert checkpoint.default_name(run) == "best"

@@ -21,7 +21,7 @@ from safetensors.torch import save as serialise
 
 from xyd.config import Config, load
 from xyd.errors import CheckpointError
-from xyd.files import RunDir, atomic_write, free_bytes, sha256_file
+from xyd.files import RunDir, atomic_write, free_bytes, sha256_file, sync_folder
 from xyd.model import Transformer
 
 WEIGHTS, STATE, INDEX = "model.safetensors", "state.pt", "checkpoint.json"
@@ -97,13 +97,25 @@ def _take_place(new: Path, final: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
         os.replace(final, old)
     os.replace(new, final)
+    sync_folder(final.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _read_index(folder: Path) -> dict[str, Any] | None:
+    """checkpoint.json as it stands, its files unread."""
+    try:
+        index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return index
 
 
 def index_of(folder: Path) -> dict[str, Any] | None:
     """checkpoint.json of a whole checkpoint folder; None where something is missing or not as it was written."""
+    index = _read_index(folder)
+    if index is None:
+        return None
     try:
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         whole = all(
             (folder / name).is_file() and sha256_file(folder / name) == digest
             for name, digest in index["files"].items()
@@ -175,22 +187,29 @@ def load_weights(model: Transformer, folder: Path) -> None:
 
 
 def snapshots(run: RunDir, metric: str, lowest_first: bool) -> list[tuple[float, str]]:
-    """(score, name) of the whole snapshots that were judged by `metric`, best first."""
+    """(score, name) of the snapshots that were judged by `metric`, best first."""
     found = []
     for folder in run.checkpoints_dir.glob("step-*"):
-        index = index_of(folder)
+        index = _read_index(folder)  # their files are verified when they are averaged
         if index is not None and index.get("metric") == metric and index.get("score") is not None:
             found.append((float(index["score"]), folder.name))
     return sorted(found, reverse=not lowest_first)
 
 
 def default_name(run: RunDir) -> str:
-    """The checkpoint to use where none is named: the one the finished run chose, else best, else last."""
+    """The checkpoint to use where none is named: the one the finished run chose, else best, else last.
+
+    A report that is older than `last`, because the run has gone on since, chooses nothing.
+    """
     if run.report_path.exists():
-        chosen = json.loads(run.report_path.read_text(encoding="utf-8")).get("checkpoint")
-        if chosen and (run.checkpoints_dir / chosen).exists():
+        report = json.loads(run.report_path.read_text(encoding="utf-8"))
+        last = _read_index(run.checkpoints_dir / "last")
+        chosen = report.get("checkpoint")
+        is_stale = last is not None and last["step"] != report.get("step")
+        if chosen and not is_stale and (run.checkpoints_dir / chosen).exists():
             return str(chosen)
-    return "best" if (run.checkpoints_dir / "best").exists() else "last"
+    has_best = any((run.checkpoints_dir / name).exists() for name in ("best", "best" + PREVIOUS))
+    return "best" if has_best else "last"
 
 
 def load_model(run: RunDir, which: str | None, device: torch.device) -> Transformer:
@@ -233,7 +252,8 @@ def average(run: RunDir, names: list[str], model: Transformer) -> None:
     model.load_state_dict({key: (tensor / len(names)).float() for key, tensor in total.items()})
 
 
-def remove(run: RunDir, names: list[str]) -> None:
-    """Delete these checkpoints."""
-    for name in names:
-        shutil.rmtree(run.checkpoints_dir / name, ignore_errors=True)
+def keep_snapshots(run: RunDir, names: list[str]) -> None:
+    """Delete all snapshots but these."""
+    for folder in run.checkpoints_dir.glob("step-*"):
+        if folder.name not in names:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -42,7 +42,7 @@ def atomic_write(path: str | os.PathLike[str], data: bytes | str | Callable[[Bin
         with contextlib.suppress(FileNotFoundError):
             os.unlink(aside)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _mode_for(target: Path) -> int:
@@ -56,7 +56,7 @@ def _mode_for(target: Path) -> int:
         return 0o666 & ~umask
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename in ``folder`` survive a power cut."""
     # Some network file systems refuse to sync a folder; the file itself is safe by then.
     with contextlib.suppress(OSError):

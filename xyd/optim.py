@@ -61,7 +61,7 @@ class Gradients(Generic[Model]):
     updated fp32 weights back (mixed precision with master weights: Micikevicius et al. 2018).
     """
 
-    EXTRAS = 8
+    EXTRAS = 5
 
     def __init__(self, model: Model, dtype: torch.dtype) -> None:
         self.model = model

@@ -46,6 +46,8 @@ def make_ready(config: Config, fresh: bool, reset_schedule: bool, say: Callable[
     """
     run, tokenizer_from = run_dir(config), config.train.init_from
     if fresh and run.root.exists():
+        if tokenizer_from is not None and tokenizer_from.resolve() == run.root.resolve():
+            raise CheckpointError(f"{run.root}: --fresh would move away the run that train.init_from names")
         aside = _unused(run.root.with_name(f"{run.root.name}.aside-{time.strftime('%Y%m%d-%H%M%S')}"))
         run.root.rename(aside)
         say(f"--fresh: the old run was moved to {aside}")
@@ -122,6 +124,8 @@ def _check_changes(config: Config, run: RunDir, reset_schedule: bool, say: Calla
     for remedy, title in (("reset-schedule", "--reset-schedule"), ("free", "changed since the run was saved")):
         if lines[remedy]:
             say("\n".join([f"{title} (old → new):", *lines[remedy]]))
+    if config.train.schedule in ("cosine", "linear") and any(c.key == "train.max_steps" for c in changes):
+        say(f"the rate of the schedule {config.train.schedule} follows the new train.max_steps from here on")
 
 
 def write_run_json(config: Config, state: TrainState, facts: dict[str, Any]) -> None:

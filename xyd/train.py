@@ -20,7 +20,7 @@ import torch
 from xyd import checkpoint, corpus, distributed, plan
 from xyd.batching import make_batch, plan_epoch, share, start_ids
 from xyd.config import Config
-from xyd.errors import NumericsError, XydError
+from xyd.errors import DataError, NumericsError, XydError
 from xyd.evaluate import EvalReport, evaluate_split
 from xyd.files import RunDir, atomic_write, free_bytes
 from xyd.loss import token_loss
@@ -274,6 +274,10 @@ class Trainer:
         state.note_validation(report.nll)
         names, is_best = ["last"], False
         score = getattr(report, t.metric)
+        if not any(d.num_tokens for d in report.directions.values()):
+            raise DataError(
+                f"valid: every line is blank or over model.max_length = {self.config.model.max_length} tokens"
+            )
         if score is not None and not math.isfinite(score):
             raise NumericsError(self._not_finite(f"{t.metric} on valid", []))
         if score is not None:
@@ -400,7 +404,7 @@ class Trainer:
             "rng": rng,
         }
         checkpoint.save(self.run, names, self.model, self.state.step, facts, state)
-        checkpoint.remove(self.run, [name for _, name in self._snapshots()[t.keep_checkpoints :]])
+        checkpoint.keep_snapshots(self.run, [name for _, name in self._snapshots()[: t.keep_checkpoints]])
         facts = {
             "directions": self.directions,
             "tokenizer_sha256": self.tokenizer.sha256,
@@ -429,7 +433,8 @@ class Trainer:
     def _finish(self) -> None:
         """On rank 0: average the best, choose what is better on valid, evaluate it once on test, write report.json."""
         t = self.config.train
-        averaged = [name for _, name in self._snapshots()[: t.average]]
+        snapshots = [name for _, name in self._snapshots()[: t.average]]
+        averaged = [name for name in snapshots if checkpoint.index_of(self.run.checkpoints_dir / name) is not None]
         checkpoint.load_weights(self.model, checkpoint.find(self.run, "best")[0])
         candidates = {"best": self._evaluate_valid(with_bleu=True)}
         if len(averaged) > 1:

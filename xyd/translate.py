@@ -103,13 +103,12 @@ class Translator:
         directions: Sequence[str],
         device: torch.device | str,
     ) -> None:
-        """`directions` in the order of the run, such as ["en-zh", "zh-en"]. `precision` may be set to "bf16"."""
+        """`directions` in the order of the run, such as ["en-zh", "zh-en"]."""
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
         self.directions = list(directions)
         self.device = torch.device(device)
-        self.precision: Literal["fp32", "bf16"] = "fp32"
 
     @classmethod
     def load(cls, run: str | Path, checkpoint: str | None = None, device: str = "auto") -> Translator:
@@ -228,10 +227,7 @@ class Translator:
         was_training = self.model.training
         self.model.eval()
         try:
-            with (
-                torch.inference_mode(),
-                torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"),
-            ):
+            with torch.inference_mode():
                 for rows in _batches([len(part.ids) for part in parts], decode.max_tokens // width):
                     found = self._search_batch([parts[i].ids for i in rows], to, width, n_best, alpha, generator)
                     for i, hypotheses in zip(rows, found, strict=True):
