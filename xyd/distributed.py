@@ -141,7 +141,7 @@ def num_cores() -> int:
 def all_threads(wanted: int | None) -> Iterator[None]:
     """While the other workers of this machine wait, the main process may use their cores (`wanted` limits it)."""
     before = torch.get_num_threads()
-    torch.set_num_threads(wanted or num_cores())
+    torch.set_num_threads(min(wanted or num_cores(), num_cores()))
     try:
         yield
     finally:

@@ -76,7 +76,8 @@ class Trainer:
         self.config, self.run = config, run_dir(config)
         self.device = device or distributed.choose_device(config.train.device)
         self.dtype = distributed.choose_dtype(config.train.precision, self.device)
-        self.threads = config.train.threads or max(1, distributed.num_cores() // distributed.world_size())
+        wanted = config.train.threads or distributed.num_cores() // distributed.world_size()
+        self.threads = max(1, min(wanted, distributed.num_cores()))  # more threads than cores only wait for each other
         torch.set_num_threads(self.threads)
 
         self.directions: list[str] = manifest(self.run)["directions"]
