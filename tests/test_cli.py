@@ -359,3 +359,20 @@ def test_texts_go_out_in_utf8_whatever_the_locale(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "name: 衔言" in done.stdout.decode("utf-8")
+
+
+def test_the_config_in_a_moved_run_means_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from xyd import config, resume
+
+    inside = tmp_path / "elsewhere" / "moved"
+    inside.mkdir(parents=True)
+    for lang in ("en", "fr"):
+        (tmp_path / f"a.{lang}").write_text("a\n", encoding="utf-8")
+    made = tmp_path / "made.yaml"
+    made.write_text("run: {name: old}\ndata: {corpora: [{files: {en: a.en, fr: a.fr}}], valid: 1}\n", encoding="utf-8")
+    (inside / "config.yaml").write_text(config.dump(config.load(made)), encoding="utf-8")
+    (inside / "manifest.json").write_text("{}", encoding="utf-8")
+    seen = []
+    monkeypatch.setattr(resume, "prepare", lambda loaded, say: seen.append(resume.run_dir(loaded).root))
+    assert cli.main(["prepare", str(inside / "config.yaml")]) == 0
+    assert seen == [inside]

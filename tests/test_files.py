@@ -7,7 +7,8 @@ from typing import BinaryIO
 
 import pytest
 
-from xyd.files import RunDir, atomic_write, free_bytes, sha256_bytes, sha256_file
+from xyd.errors import CheckpointError
+from xyd.files import Lock, RunDir, atomic_write, free_bytes, sha256_bytes, sha256_file
 
 
 @pytest.mark.parametrize("data", [b"\x00\xff", "衔言渡意\n", lambda file: file.write(b"by hand")])
@@ -83,3 +84,12 @@ def test_run_dir_keeps_everything_inside() -> None:
     paths = [getattr(run, name) for name in names]
     assert len(set(paths)) == len(names) == 9
     assert all(path.parent == run.root for path in paths)
+
+
+def test_a_run_has_one_writer(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "runs" / "one")
+    with Lock(run), pytest.raises(CheckpointError, match=f"process {os.getpid()}.*is writing this run"):
+        Lock(run).acquire()
+    with Lock(run):  # free again
+        assert not run.root.exists()
+    assert list((tmp_path / "runs").iterdir()) == []

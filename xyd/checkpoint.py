@@ -202,7 +202,10 @@ def default_name(run: RunDir) -> str:
     A report that is older than `last`, because the run has gone on since, chooses nothing.
     """
     if run.report_path.exists():
-        report = json.loads(run.report_path.read_text(encoding="utf-8"))
+        try:
+            report = dict(json.loads(run.report_path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):  # damaged: it chooses nothing
+            report = {}
         last = _read_index(run.checkpoints_dir / "last")
         chosen = report.get("checkpoint")
         is_stale = last is not None and last["step"] != report.get("step")

@@ -27,7 +27,10 @@ FAILED_LINES, BROKEN_PIPE, INTERRUPTED = 1, 141, 130
 
 _CHECKPOINTS = ("best", "averaged", "last")
 # What a person can mend about a file system, as opposed to what points to a defect of ours.
-_MENDABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+_MENDABLE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG,
+    errno.ENOENT, errno.EEXIST,
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,7 +101,12 @@ def _stop_on_sigterm() -> None:
 def _load_config(options: argparse.Namespace) -> Any:
     from xyd import config
 
-    loaded = config.load(options.config, options.set)
+    overrides = list(options.set)
+    home = Path(options.config).resolve().parent
+    if Path(options.config).name == "config.yaml" and (home / "manifest.json").is_file():
+        # The configuration inside a run directory means that directory, wherever it has been moved to.
+        overrides = [f"run.dir={home.parent}", f"run.name={home.name}", *overrides]
+    loaded = config.load(options.config, overrides)
     if os.environ.get("RANK", "0") == "0":
         for caution in config.cautions(loaded):
             print(f"note: {caution}", file=sys.stderr)

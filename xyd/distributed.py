@@ -54,7 +54,10 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"device {name}: torch {torch.__version__} sees no CUDA device here; use device auto or cpu")
     if name == "cuda" and under_launcher():
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as e:
+        raise ConfigError(f"device {name}: torch knows no such device; use auto, cpu, cuda or cuda:N") from e
     if device.type == "cuda":
         if (device.index or 0) >= torch.cuda.device_count():
             raise ConfigError(f"device {name}: torch sees only {torch.cuda.device_count()} CUDA device(s) here")
@@ -133,7 +136,9 @@ def on_main(work: Callable[[], Any]) -> Any:
 
 
 def num_cores() -> int:
-    """Cores this process may use."""
+    """Cores this process may use; OMP_NUM_THREADS, where it is set, limits them as it does for other programs."""
+    if (limit := os.environ.get("OMP_NUM_THREADS", "")).isdigit() and int(limit) > 0:
+        return int(limit)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -10,7 +10,14 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
+
+from xyd.errors import CheckpointError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 _CHUNK = 1 << 20
 
@@ -87,6 +94,52 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
     while not place.exists():
         place = place.parent
     return shutil.disk_usage(place).free
+
+
+class Lock:
+    """A run directory has one writer: held from `acquire` to `release`, or to the end of the process that took it.
+
+    The file lies beside the directory, because the directory itself may be moved aside. Without `fcntl` (Windows)
+    nothing is locked.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        self.run, self.path = run, run.root.with_name(f".{run.root.name}.lock")
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> None:
+        """Raises CheckpointError where another process holds it."""
+        if fcntl is None:
+            return  # type: ignore[unreachable]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self.path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            file.close()
+            raise CheckpointError(
+                f"{self.run.root}: another xyd (process {holder}) is writing this run; wait for it, end it, or choose "
+                "another run.name"
+            ) from e
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        if self._file is not None:
+            self.path.unlink(missing_ok=True)
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Lock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import torch
 from xyd import checkpoint, corpus
 from xyd.config import Config, differences, dump
 from xyd.errors import CheckpointError
-from xyd.files import RunDir, atomic_write
+from xyd.files import Lock, RunDir, atomic_write
 from xyd.progress import TrainState
 from xyd.text import RULES_VERSION
 
@@ -74,8 +74,9 @@ def make_ready(config: Config, fresh: bool, reset_schedule: bool, say: Callable[
 def prepare(config: Config, say: Callable[[str], None]) -> None:
     """The data alone. Raises CheckpointError where a model stands there that was trained on other data."""
     run = run_dir(config)
-    is_trained = run.root.exists() and checkpoint.newest(run) is not None
-    corpus.prepare(config, run, say, _check_data(config, run) if is_trained else config.train.init_from)
+    with Lock(run):
+        is_trained = run.root.exists() and checkpoint.newest(run) is not None
+        corpus.prepare(config, run, say, _check_data(config, run) if is_trained else config.train.init_from)
 
 
 def _unused(path: Path) -> Path:

@@ -22,7 +22,7 @@ from xyd.batching import make_batch, plan_epoch, share, start_ids
 from xyd.config import Config
 from xyd.errors import DataError, NumericsError, XydError
 from xyd.evaluate import EvalReport, evaluate_split
-from xyd.files import RunDir, atomic_write, free_bytes
+from xyd.files import Lock, RunDir, atomic_write, free_bytes
 from xyd.loss import token_loss
 from xyd.model import Transformer
 from xyd.optim import Gradients, build_optimizer, learning_rate
@@ -37,14 +37,23 @@ SKIPS_IN_A_ROW = 10  # steps with a non-finite gradient, one after the other, th
 
 def train(config: Config, *, fresh: bool = False, reset_schedule: bool = False) -> int:
     """Train as `config` says, from the start or from where the run directory stands. Returns the exit code."""
-    if distributed.under_launcher():  # torchrun: rank 0 prepares while the others wait
-        return _work(config, lambda: make_ready(config, fresh, reset_schedule, _say), reset_schedule)
-    workers = distributed.usable_workers(config.train.workers, distributed.choose_device(config.train.device))
-    if not make_ready(config, fresh, reset_schedule, _say):
-        return 0
-    if workers > 1:
-        return distributed.launch(_work, workers, (config, None, reset_schedule))
-    return _work(config, None, reset_schedule)
+    lock = Lock(run_dir(config))
+
+    def ready() -> bool:
+        lock.acquire()
+        return make_ready(config, fresh, reset_schedule, _say)
+
+    try:
+        if distributed.under_launcher():  # torchrun: rank 0 prepares while the others wait
+            return _work(config, ready, reset_schedule)
+        workers = distributed.usable_workers(config.train.workers, distributed.choose_device(config.train.device))
+        if not ready():
+            return 0
+        if workers > 1:
+            return distributed.launch(_work, workers, (config, None, reset_schedule))
+        return _work(config, None, reset_schedule)
+    finally:
+        lock.release()
 
 
 def _work(config: Config, ready: Any, reset_schedule: bool) -> int:
@@ -382,7 +391,7 @@ class Trainer:
             f" Pairs of this step: {', '.join(map(str, pairs[:20]))}{' …' if len(pairs) > 20 else ''}." if pairs else ""
         )
         return (
-            f"step {self.state.step}: the {what} is not finite.{named} The last checkpoint is whole. Lower "
+            f"step {self.state.step}: the {what} is not finite.{named} What was saved before is whole. Lower "
             "train.learning_rate, raise train.warmup_steps, or use train.precision: fp32."
         )
 
