@@ -92,7 +92,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make = [sys.executable, str(ROOT / "scripts" / "make_demo_corpus.py"), "--out", str(folder), "--size", "3000"]
     subprocess.run(make, check=True, capture_output=True)
     overrides = [
-        f"data.root={folder}", "data.valid=60", "data.test=100", "train.max_steps=250", "train.validate_every=125",
+        f"data.root={folder}", "data.valid=60", "data.test=100", "train.max_steps=400", "train.validate_every=200",
         "train.workers=1", "train.threads=1", "train.precision=fp32", "train.log_every=1", "tokenizer.vocab_size=1000",
         "evaluate.valid_sentences=5",
     ]  # fmt: skip
@@ -201,9 +201,9 @@ def test_jsonl_score_and_the_choice_of_languages(demo: Path) -> None:
 def test_the_same_command_again_is_already_done_and_bad_settings_are_told(demo: Path) -> None:
     config = demo / "runs/demo/config.yaml"
     done = xyd("train", config, cwd=demo)
-    assert "already done at step 250" in done.stderr + done.stdout
+    assert "already done at step 400" in done.stderr + done.stdout
     done = xyd("train", config, "--set", "train.learning_rate=0.001", cwd=demo, code=2)
-    assert "0.006 → 0.001" in done.stderr
+    assert "0.005 → 0.001" in done.stderr
     assert "--reset-schedule" in done.stderr
     done = xyd("train", config, "--set", "model.d_model=64", cwd=demo, code=2)
     assert "--fresh" in done.stderr
