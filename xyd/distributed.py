@@ -27,6 +27,9 @@ from xyd.errors import ConfigError, XydError
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=24)
 END_SECONDS = 20.0  # that the workers have to end when one of them is gone
 
+WATCH = "watch the launcher"
+_watching = threading.Event()  # set: no need to watch any more
+
 
 def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
@@ -84,12 +87,18 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
 def start(device: torch.device) -> None:
     """Join the other processes named by the environment, if there are any."""
     if under_launcher() and int(os.environ["WORLD_SIZE"]) > 1 and not dist.is_initialized():
-        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+        _watching.clear()
+        threading.Thread(target=_end_with_parent, args=(os.getppid(),), name=WATCH, daemon=True).start()
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
 
 
 def stop() -> None:
+    """Leave the group. The watching thread ends first: a thread that wakes while Python shuts down can abort it."""
+    _watching.set()
+    for thread in threading.enumerate():
+        if thread.name == WATCH:
+            thread.join()
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -239,7 +248,8 @@ def _work(work: Callable[..., int], arguments: tuple[Any, ...], environment: dic
 def _end_with_parent(parent: int) -> None:
     """A worker whose launcher was killed ends too, as by SIGTERM: it saves and leaves; by force if that takes long."""
     while os.getppid() == parent:
-        time.sleep(1.0)
+        if _watching.wait(1.0):
+            return
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(60.0)  # no signal is handled inside a collective, nor while ranks look for each other
     os._exit(128 + signal.SIGTERM)
