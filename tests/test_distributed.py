@@ -156,6 +156,7 @@ def work(what):
 
 if __name__ == "__main__":
     distributed.END_SECONDS = 1.0
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it from birth
     sys.exit(distributed.launch(work, 2, (sys.argv[1],)))
 """
 
