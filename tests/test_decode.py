@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from xyd.decode import Hypothesis, beam_search, greedy, penalty, sample
+from xyd.decode import GROUP, Hypothesis, _best, _top, beam_search, greedy, penalty, sample
 from xyd.errors import NumericsError
 
 EOS = 0
@@ -32,11 +32,12 @@ class TableStep:
         self.history = torch.full((tables.shape[0], 1), START)
         self.calls = 0
 
-    def __call__(self, ids: Tensor) -> Tensor:
+    def __call__(self, ids: Tensor) -> list[Tensor]:
         assert ids.shape == self.sentence.shape
         self.calls += 1
         self.history = torch.cat([self.history, ids.unsqueeze(1)], dim=1)
-        return self.tables[self.sentence, self.history[:, -2], self.history[:, -1]]
+        logits = self.tables[self.sentence, self.history[:, -2], self.history[:, -1]]
+        return [block for block in (logits[:3], logits[3:]) if len(block)]
 
     def reorder(self, rows: Tensor) -> None:
         self.history, self.sentence = self.history[rows], self.sentence[rows]
@@ -279,3 +280,29 @@ def test_nucleus_is_the_smallest_set_that_holds_top_p() -> None:
     assert sum(i == 1 for i in first) / 3000 == pytest.approx(4 / 7, abs=0.04)
     first = [h.ids[0] if h.ids else EOS for h in draw(tables, seed=3, top_p=0.71)]
     assert set(first) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_best_of_a_large_vocabulary_are_those_of_topk(k: int) -> None:
+    logits = torch.randn(7, 40 * GROUP, generator=torch.Generator().manual_seed(3))
+    logits[0, [5, 6, 7, 1000, 2000]] = 9.0  # in one group, and far apart
+    values, ids = _top(logits, k)
+    assert torch.equal(values, logits.topk(k, dim=1).values)
+    assert torch.equal(logits.gather(1, ids), values)
+    assert all(len(set(row)) == k for row in ids.tolist())
+    if k == 1:
+        assert ids[0].item() == 5  # of equals the lowest
+        assert torch.equal(ids, logits.argmax(1, keepdim=True))
+
+
+def test_log_probs_are_those_of_log_softmax_even_where_a_blocked_id_takes_all() -> None:
+    logits = torch.randn(4, 3 * GROUP, generator=torch.Generator().manual_seed(4))
+    logits[1, 0] = 500.0  # blocked: the others have a probability of 0 in fp32
+    logits[2, EOS] = 20.0
+    expected = logits.double().log_softmax(1)
+    got, ids, eos_log_prob, is_eos_best = _best([logits.clone()], 3, EOS, torch.tensor([EOS, 0]), 0)
+    torch.testing.assert_close(got.double(), expected.gather(1, ids), atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(eos_log_prob.double(), expected[:, EOS], atol=1e-4, rtol=1e-5)
+    assert is_eos_best.tolist() == [False, bool(logits[1, EOS] > logits[1, ids[1, 0]]), True, False]
+    assert not (ids == EOS).any()
+    assert not (ids == 0).any()

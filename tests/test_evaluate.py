@@ -73,10 +73,12 @@ class FakeTranslator:
         self.config = SimpleNamespace(
             model=SimpleNamespace(max_length=MAX_LENGTH),
             train=SimpleNamespace(max_tokens=256),
-            decode=SimpleNamespace(beam_size=5),
+            decode=SimpleNamespace(beam_size=5, temperature=None),
             data=SimpleNamespace(test=1000),
             evaluate=SimpleNamespace(valid_beam_size=valid_beam, valid_sentences=2, samples=2),
         )
+
+    def refresh(self) -> None: ...
 
     def translate(self, texts: Sequence[str], to: str, source: str, beam_size: int) -> list[SimpleNamespace]:
         self.calls.append(SimpleNamespace(texts=list(texts), to=to, source=source, beam_size=beam_size))

@@ -6,29 +6,30 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from xyd import model
 from xyd.config import PAD_ID, ModelConfig
 from xyd.loss import token_loss
-from xyd.model import Attention, FeedForward, make_norm
+from xyd.model import FeedForward, SelfAttention, make_norm
 from xyd.optim import Gradients
 
 SOFTMAX = [0.844, 0.114, 0.042]  # of [2, 0, -1]
 
 
-@pytest.mark.parametrize("with_gradient", [True, False])
-def test_one_query_against_three_keys(with_gradient: bool) -> None:
-    attention = Attention(d_model=2, num_heads=1, dropout=0.0)
+@pytest.mark.parametrize("is_fused", [True, False])
+def test_one_query_against_three_keys(is_fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "PLAIN_ATTENTION", set() if is_fused else {"cpu"})
+    attention = SelfAttention(d_model=2, num_heads=1, dropout=0.0)
     nn.init.eye_(attention.out_proj.weight)
     nn.init.zeros_(attention.out_proj.bias)
     q = torch.tensor([[[[math.sqrt(2), 0.0]]]])  # times 1/√K: the scores are 2, 0 and -1
     k = torch.tensor([[[[2.0, 0.0], [0.0, 5.0], [-1.0, 3.0]]]])
     v = torch.tensor([[[[1.0, 0.0], [0.0, 2.0], [2.0, 1.0]]]])
-    with torch.set_grad_enabled(with_gradient):
-        out = attention.attend(q, k, v)
+    out = attention.attend(q, k, v)
     assert out.flatten().tolist() == pytest.approx([0.928, 0.270], abs=5e-4)
 
 
 def test_the_weights_of_the_three_keys_are_a_softmax() -> None:
-    attention = Attention(d_model=3, num_heads=1, dropout=0.0)
+    attention = SelfAttention(d_model=3, num_heads=1, dropout=0.0)
     nn.init.eye_(attention.out_proj.weight)
     nn.init.zeros_(attention.out_proj.bias)
     scores = torch.tensor([2.0, 0.0, -1.0]) * math.sqrt(3)
@@ -98,7 +99,7 @@ def test_one_step_of_gradient_descent() -> None:
 
 def test_shapes_of_heads_and_scores() -> None:
     B, T, D, H = 2, 5, 8, 4
-    attention = Attention(D, H, dropout=0.0)
+    attention = SelfAttention(D, H, dropout=0.0)
     seen: list[Tensor] = []
     attention.dropout.register_forward_hook(lambda _module, inputs, _out: seen.append(inputs[0]))
     q, k, v = attention.queries_keys_values(torch.randn(B, T, D))

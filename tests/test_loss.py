@@ -78,14 +78,19 @@ def test_the_logit_of_padding_costs_only_what_softmax_takes() -> None:
     assert gradients_of(got.loss_sum, states, output)[2][PAD_ID] == 0.0
 
 
+@pytest.mark.parametrize(("chunk", "block"), [(1, 1), (7 * V, 3 * V), (1, 2**20)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
-def test_the_size_of_the_chunks_changes_nothing(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_the_chunks_changes_nothing(
+    epsilon: float, chunk: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     states, tgt_out, output = make_case()
     whole = token_loss(states, tgt_out, output, epsilon)
     rows_whole, _ = row_nll(states, tgt_out, output)
     expected = gradients_of(whole.loss_sum, states, output)
-    monkeypatch.setattr(loss, "CHUNK_ELEMENTS", 1)  # the least: 32 rows
-    assert [len(c) for c in loss._chunks(states[0].repeat(4, 1), tgt_out[0].repeat(4), V)[0]] == [32, 32, 28]
+    monkeypatch.setattr(loss, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(loss, "BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(loss, "LEAST_ROWS", 4)
+    assert whole.num_tokens > 3 * 4  # several chunks, with a rest
     parts = token_loss(states, tgt_out, output, epsilon)
     torch.testing.assert_close((parts.loss_sum, parts.nll_sum), (whole.loss_sum, whole.nll_sum))
     torch.testing.assert_close(row_nll(states, tgt_out, output)[0], rows_whole)
@@ -177,3 +182,17 @@ def test_large_logits_do_not_overflow() -> None:
     got = token_loss(states * 1e4, tgt_out, output)
     assert torch.isfinite(got.loss_sum)
     assert all(torch.isfinite(g).all() for g in gradients_of(got.loss_sum, states, output))
+
+
+def test_a_target_that_softmax_rounds_to_nothing_still_has_its_loss() -> None:
+    states, tgt_out, output = make_case()
+    hated = int(tgt_out[tgt_out != PAD_ID][0])
+    with torch.no_grad():
+        output.bias[hated] = -500.0  # exp(-500) is 0 in fp32
+    got = token_loss(states, tgt_out, output, 0.0)
+    logits = output(states).flatten(0, 1)
+    expected = F.cross_entropy(logits, tgt_out.flatten(), ignore_index=PAD_ID, reduction="sum")
+    assert expected > 400.0
+    torch.testing.assert_close(got.nll_sum, expected.detach())
+    for a, b in zip(gradients_of(got.loss_sum, states, output), gradients_of(expected, states, output), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)

@@ -2,22 +2,18 @@
 
 import copy
 import math
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from xyd.batching import make_batch
 from xyd.config import BOS_ID, ModelConfig, TrainConfig
 from xyd.loss import token_loss
 from xyd.model import Transformer
 from xyd.optim import Gradients, build_optimizer, learning_rate
-from xyd.progress import StepFigures
-from xyd.train import Trainer
 
 V = 30
 SIZES: dict[str, Any] = {
@@ -256,45 +252,3 @@ def test_bf16_runs_on_a_copy_and_keeps_masters_in_fp32() -> None:
         assert w.requires_grad
     # A change too small for bf16 is not lost: it stays in the master.
     assert not torch.equal(model.embedding.weight, g.work.embedding.weight.float())
-
-
-# ── one step, however it is cut ──────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass
-class NoUpdate:
-    """In place of the optimiser: the gradient is what is looked at."""
-
-    param_groups: tuple[dict[str, float], ...] = ()
-
-    def step(self) -> None: ...
-
-
-def step_of(model: Transformer, split: MadeUpSplit, micro_batches: list[np.ndarray]) -> tuple[Tensor, StepFigures]:
-    """The gradient that the trainer's own step makes of these micro-batches, and its figures."""
-    gradients = Gradients(model, torch.float32)
-    trainer = SimpleNamespace(
-        gradients=gradients, config=SimpleNamespace(train=TrainConfig(clip_norm=None, label_smoothing=0.1)),
-        split=split, start_ids=np.array([BOS_ID]), device=torch.device("cpu"), signal=0, optimizer=NoUpdate(),
-    )  # fmt: skip
-    figures = Trainer.train_step(trainer, micro_batches)  # type: ignore[arg-type]
-    return gradients.flat.clone(), figures
-
-
-@pytest.mark.need(36)
-def test_one_batch_of_64_and_8_of_8_give_the_same_gradient() -> None:
-    model, split = make_model(), MadeUpSplit(64)
-    by_length = np.argsort(split.tgt_lengths)
-    parts = np.array_split(by_length, 8)
-    tokens = [int(split.tgt_lengths[rows].sum()) + len(rows) for rows in parts]
-    assert max(tokens) > 4 * min(tokens)  # unequal enough to tell a mean of means
-    whole, figures = step_of(model, split, [np.arange(64)])
-    cut, cut_figures = step_of(model, split, parts)
-    assert float((whole - cut).abs().max()) < 1e-6
-    assert cut_figures.num_tokens == figures.num_tokens == sum(tokens)
-    assert cut_figures.loss_sum == pytest.approx(figures.loss_sum, rel=1e-5)
-    assert cut_figures.nll_sum == pytest.approx(figures.nll_sum, rel=1e-5)
-    assert cut_figures.norm == pytest.approx(figures.norm, rel=1e-5)
-
-    means = torch.stack([step_of(model, split, [rows])[0] for rows in parts]).mean(0)
-    assert float((whole - means).abs().max()) > 1e-3  # what it would be, were each micro-batch divided alone

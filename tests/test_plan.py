@@ -9,7 +9,7 @@ from torch import Tensor
 
 from xyd.batching import Batch, collate_fn
 from xyd.config import BOS_ID, Config, load
-from xyd.loss import CHUNK_ELEMENTS, token_loss
+from xyd.loss import BLOCK_ELEMENTS, CHUNK_ELEMENTS, token_loss
 from xyd.model import Transformer, count_parameters
 from xyd.plan import Forecast, describe, forecast, shape_chain
 
@@ -85,11 +85,14 @@ def test_activations_are_forecast_to_within_15_percent(is_bf16: bool, changes: t
 
 
 def test_the_loss_is_forecast_by_the_chunks_it_works_in() -> None:
-    nothing = small("train.max_tokens=1")
-    per_token = forecast(small("train.max_tokens=3"), 0, 100, False).activations
-    per_token = (per_token - forecast(nothing, 0, 100, False).activations) // 2
-    loss_alone = forecast(nothing, 0, 100, False).activations - per_token
-    assert loss_alone == pytest.approx(3 * 4 * CHUNK_ELEMENTS + 100 * 32 * 4, rel=1e-3)
+    """Up to CHUNK_ELEMENTS logits, blocks of them in fp32, and the gradient of the embedding."""
+
+    def loss(tokens: int, vocab_size: int, is_bf16: bool) -> int:
+        told = [forecast(small(f"train.max_tokens={tokens}"), 0, v, is_bf16).activations for v in (vocab_size, 0)]
+        return told[0] - told[1] + 3 * 4 * BLOCK_ELEMENTS
+
+    assert loss(200, 1000, False) == 4 * (100 * 1000 + 3 * BLOCK_ELEMENTS + 1000 * 32)
+    assert loss(10**6, 1000, True) == 2 * (CHUNK_ELEMENTS + 1000 * 32) + 4 * 3 * BLOCK_ELEMENTS
 
 
 def test_the_forecast_grows_with_what_it_depends_on() -> None:

@@ -16,7 +16,7 @@ SCORES = st.lists(st.floats(0.0, 10.0, allow_nan=False), min_size=1, max_size=30
 
 def figures(norm: float = 2.0, **changes: Any) -> StepFigures:
     given = {"loss_sum": 300.0, "nll_sum": 200.0, "num_tokens": 100, "num_padded": 125, "norm": norm,
-             "clip_norm": 1.0, "data_seconds": 0.1, **changes}  # fmt: skip
+             "clip_norm": 1.0, "seconds": 2.0, "data_seconds": 0.1, **changes}  # fmt: skip
     return StepFigures(**given)
 
 
@@ -105,8 +105,8 @@ def test_plateau_halves_the_rate_after_its_patience_and_counts_anew() -> None:
 
 def test_the_figures_of_a_window_are_sums_divided_once() -> None:
     state = TrainState()
-    state.add(figures(norm=0.5), 2.0)
-    state.add(figures(norm=3.0, loss_sum=900.0, nll_sum=700.0, num_tokens=200, num_padded=275, data_seconds=0.3), 2.0)
+    state.add(figures(norm=0.5))
+    state.add(figures(norm=3.0, loss_sum=900.0, nll_sum=700.0, num_tokens=200, num_padded=275, data_seconds=0.3))
     window = state.take_window()
     assert window["loss"] == pytest.approx(1200 / 300)
     assert window["nll"] == pytest.approx(900 / 300)
@@ -125,12 +125,12 @@ def test_the_figures_of_a_window_are_sums_divided_once() -> None:
 def test_skipped_steps_are_counted_and_do_not_spoil_the_norms() -> None:
     state = TrainState()
     for norm in (1.0, math.inf, math.nan, 3.0, math.inf):
-        state.add(figures(norm=norm), 1.0)
+        state.add(figures(norm=norm))
     assert (state.skipped, state.skipped_in_a_row) == (3, 1)
     window = state.take_window()
     assert window["gradient_norm/before_clipping"] == pytest.approx(2.0)
     assert window["skipped_steps"] == 3
-    state.add(figures(norm=math.inf), 1.0)
+    state.add(figures(norm=math.inf))
     assert all(math.isfinite(value) for value in state.take_window().values())
 
 
@@ -138,10 +138,18 @@ def test_the_train_nll_of_a_validation_covers_the_steps_since_the_one_before() -
     state = TrainState()
     for step, nll_sum in enumerate((100.0, 300.0, 500.0), start=1):
         state.step = step
-        state.add(figures(nll_sum=nll_sum), 1.0)
+        state.add(figures(nll_sum=nll_sum))
         if step != 1:
-            state.note_validation(9.0)
+            state.note_validation(9.0, 1.0)
     assert state.history == [[2, 2.0, 9.0], [3, 5.0, 9.0]]
+
+
+def test_where_the_time_has_gone() -> None:
+    state = TrainState()
+    state.add(figures(seconds=80.0, data_seconds=1.0))
+    state.note_validation(9.0, 20.0)
+    assert state.time_spent() == "1.7 minutes, of which validation 20.0%, waiting for data 1.0%"
+    assert TrainState().time_spent().startswith("0.0 minutes")
 
 
 # ── worries ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,5 +1,6 @@
 """resume: stopped or killed and started again is as never stopped; what may change, what asks, what is moved aside."""
 
+import json
 import os
 import signal
 import subprocess
@@ -202,6 +203,22 @@ def test_a_damaged_last_is_passed_over_and_said(
     assert train(stopped) == 0
     assert "going on from checkpoint best, step 10 (passed over, damaged: last)" in capfd.readouterr().err
     assert_same_run(unbroken(toy, tmp_path / "whole"), run)
+
+
+def test_a_checkpoint_from_before_seeds_were_drawn_for_each_micro_batch_still_loads(
+    toy: Toy, tmp_path: Path, stopped: Config
+) -> None:
+    """It holds random states, which nothing needs any more, and lacks what has been counted since."""
+    folder = run_of(stopped).checkpoints_dir / "last"
+    saved = state(run_of(stopped))
+    for name in ("validation_seconds", "data_seconds", "halved"):
+        del saved["train_state"][name]
+    torch.save({**saved, "rng": [{"cpu": torch.get_rng_state()}]}, folder / checkpoint.STATE)
+    index = json.loads((folder / checkpoint.INDEX).read_text(encoding="utf-8"))
+    index["files"][checkpoint.STATE] = sha256_file(folder / checkpoint.STATE)
+    (folder / checkpoint.INDEX).write_text(json.dumps(index), encoding="utf-8")
+    assert train(stopped) == 0
+    assert_same_run(unbroken(toy, tmp_path / "whole"), run_of(stopped))
 
 
 # ── what asks, and for what ──────────────────────────────────────────────────────────────────────────────────────────

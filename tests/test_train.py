@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 from toy import Toy, assert_same, lines, run_of, state, weights, write_corpus
 
-from xyd import checkpoint, corpus
+from xyd import checkpoint, corpus, distributed
 from xyd.batching import plan_epoch
 from xyd.config import Config, load
 from xyd.errors import CheckpointError, NumericsError
@@ -85,7 +86,8 @@ def test_ten_skips_in_a_row_stop_the_run_and_last_is_intact(
         train(config)
     assert e.value.exit_code == 2
     run = run_of(config)
-    assert [event["step"] for event in lines(run, "event")] == [*range(2, 11), *range(13, 23)]
+    skipped = [event["step"] for event in lines(run, "event") if event["event"] == "step skipped"]
+    assert skipped == [*range(2, 11), *range(13, 23)]
     folder, index = checkpoint.find(run, "last")
     assert index["step"] == 20
     assert checkpoint.load_state(folder, torch.device("cpu"))["train_state"]["skipped_in_a_row"] == 8
@@ -189,10 +191,11 @@ def test_there_are_never_more_than_best_last_and_the_kept_ones(
     monkeypatch.setattr(Trainer, "_evaluate_valid", lambda self, with_bleu: scripted(1 + scores[self.state.step - 1]))
     write, most = Trainer._write, 0
 
-    def counted(self: Trainer, names: list[str], rng: Any) -> None:
+    def counted(self: Trainer, names: list[str]) -> float:
         nonlocal most
-        write(self, names, rng)
+        seconds = write(self, names)
         most = max(most, len(checkpoints(self.run)))
+        return seconds
 
     monkeypatch.setattr(Trainer, "_write", counted)
     assert train(config) == 0
@@ -250,6 +253,32 @@ def test_other_limits_end_it_with_a_validation_and_a_report(
     run = run_of(config)
     assert [line["step"] for line in lines(run, "valid")] == [step]
     assert json.loads(run.report_path.read_text(encoding="utf-8"))["step"] == step
+
+
+def test_a_limit_in_minutes_costs_no_exchange_of_its_own(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of rank 0 rides on the sum of gradients; objects are sent only to validate, to save and at the end."""
+    sent: list[int] = []
+    trainer = Trainer(toy.config(tmp_path, "train.max_minutes=1", "train.log_every=1"))
+    from_main = distributed.from_main
+    monkeypatch.setattr(distributed, "from_main", lambda value: sent.append(trainer.state.step) or from_main(value))
+    assert trainer.fit() == 0
+    assert set(sent) == {10, 20}
+    assert 0 < trainer.state.validation_seconds < trainer.state.seconds < 60
+    assert 0 < trainer.state.data_seconds < trainer.state.seconds
+
+
+def test_the_shares_of_validation_and_of_waiting_for_data_are_said(
+    toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert train(toy.config(tmp_path)) == 0
+    told = capfd.readouterr().err
+    share = r"\d+(\.\d+)?%"
+    assert len(re.findall(rf"^step \d+ · .* s \({share} of the time\) · data {share}$", told, re.MULTILINE)) == 2
+    whole = rf"training is over: .* reached; 0\.\d minutes, of which validation {share}, waiting for data {share}"
+    assert len(re.findall(whole, told)) == 1
+    assert all(0 < line["data_wait_share"] < 1 for line in lines(run_of(toy.config(tmp_path)), "train"))
 
 
 @pytest.mark.need(29)

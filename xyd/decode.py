@@ -13,7 +13,7 @@ Letters of the shapes: B sentences, W beam width, R = B·W rows, V vocabulary si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -25,14 +25,16 @@ from torch.nn.functional import pad
 from xyd.errors import NumericsError
 
 PenaltyForm = Literal["length", "gnmt"]
+GROUP = 64  # see _top
 
 
 @runtime_checkable  # the tests execute the types of this module
 class Step(Protocol):
     """One step of a decoder that remembers what it has been fed."""
 
-    def __call__(self, ids: Int[Tensor, " R"]) -> Float[Tensor, "R V"]:
-        """Feed one id to each row; returns the logits of the next id. The search may overwrite them.
+    def __call__(self, ids: Int[Tensor, " R"]) -> Iterable[Tensor]:
+        """Feed one id to each row; gives the logits of the next id, (n,V), some rows at a time.
+        The search may overwrite them.
 
         At the first call there is one row for each sentence.
         """
@@ -155,17 +157,11 @@ def beam_search(
 
     for length in range(max_length + 1):  # of the live prefixes
         num_left, width = live_BW.shape
-        logits, total = _checked(step(next_ids), length)
-        eos_log_prob = (logits[:, eos_id] - total).clamp(max=0)
-        eos_logit = logits[:, eos_id].clone()
-        logits[:, blocked] = -torch.inf
-        top_logits, top_ids = logits.topk(min(beam_size, logits.shape[1]), dim=1)
-        # Rounding may put a log-prob just above 0; the stop rule needs them to fall.
-        top_log_probs = (top_logits - total.unsqueeze(1)).clamp(max=0)
+        top_log_probs, top_ids, eos_log_prob, is_eos_best = _best(step(next_ids), beam_size, eos_id, blocked, length)
 
         ended_BW = live_BW + eos_log_prob.view(num_left, width)
         at_limit = (max_lengths == length).unsqueeze(1)
-        wants_end = (eos_logit >= top_logits[:, 0]).view(num_left, width)
+        wants_end = is_eos_best.view(num_left, width)
         divisor = penalty(length + 1, length_penalty, form)
         finished.add(ids_BWT, ended_BW, divisor, length, ~at_limit | wants_end)
 
@@ -215,8 +211,14 @@ def greedy(
 
     The length penalty changes only `score`. Raises NumericsError when the logits of a row are NaN or infinite.
     """
-    search = (step, start_ids, max_lengths, banned, eos_id)
-    return _one_each(*search, lambda logits: logits.argmax(1), length_penalty, form)
+    blocked = _blocked(banned, eos_id, start_ids.device)
+
+    def choose(logits: Iterable[Tensor], length: int) -> tuple[Tensor, Tensor, Tensor]:
+        log_prob, ids, eos_log_prob, is_eos_best = _best(logits, 1, eos_id, blocked, length)
+        chosen = torch.where(is_eos_best, eos_id, ids[:, 0])
+        return chosen, torch.where(is_eos_best, eos_log_prob, log_prob[:, 0]), eos_log_prob
+
+    return _one_each(step, start_ids, max_lengths, eos_id, choose, length_penalty, form)
 
 
 def sample(
@@ -243,37 +245,44 @@ def sample(
     assert top_k is None or top_k >= 1, f"top_k {top_k} must be at least 1"
     assert top_p is None or 0 < top_p <= 1, f"top_p {top_p} must be in (0, 1]"
 
-    def choose(logits: Tensor) -> Tensor:
+    blocked = _blocked(banned, eos_id, start_ids.device)[1:]
+
+    def draw(logits: Tensor) -> Tensor:
         num_kept = logits.shape[1] if top_k is None else min(top_k, logits.shape[1])
         if top_p is None and top_k is None:
-            return torch.multinomial((logits / temperature).softmax(1), 1, generator=generator).squeeze(1)
+            return torch.multinomial((logits / temperature).softmax(1), 1, generator=generator)
         kept, ids = (logits / temperature).topk(num_kept, dim=1)
         probs = kept.softmax(1)
         if top_p is not None:
             before = probs.cumsum(1) - probs  # what the likelier ids hold without this one; 0 for the first
             probs = probs.masked_fill(before >= top_p, 0.0)
-        return ids.gather(1, torch.multinomial(probs, 1, generator=generator)).squeeze(1)
+        return ids.gather(1, torch.multinomial(probs, 1, generator=generator))
 
-    return _one_each(step, start_ids, max_lengths, banned, eos_id, choose, length_penalty, form)
+    def choose(blocks: Iterable[Tensor], length: int) -> tuple[Tensor, Tensor, Tensor]:
+        logits = torch.cat([block.float() for block in blocks])
+        total = logits.logsumexp(1, keepdim=True)
+        _check(total, length)
+        chosen = draw(logits.index_fill(1, blocked, -torch.inf))
+        return chosen[:, 0], (logits.gather(1, chosen) - total)[:, 0], (logits[:, eos_id, None] - total)[:, 0]
+
+    return _one_each(step, start_ids, max_lengths, eos_id, choose, length_penalty, form)
 
 
 def _one_each(
     step: Step,
     start_ids: Int[Tensor, " B"],
     max_lengths: Int[Tensor, " B"],
-    banned: Sequence[int],
     eos_id: int,
-    choose: Callable[[Float[Tensor, "B V"]], Int[Tensor, " B"]],
+    choose: Callable[[Iterable[Tensor], int], tuple[Tensor, Tensor, Tensor]],
     length_penalty: float,
     form: PenaltyForm,
 ) -> list[Hypothesis]:
-    """One row for each sentence; `choose` picks its next id from logits in which banned ids are -inf."""
+    """One row for each sentence; `choose` picks its next id from logits and gives the log-prob of that id and EOS's."""
     device = start_ids.device
     num_sentences = start_ids.shape[0]
     results: list[Hypothesis] = [Hypothesis([], 0.0, 0.0, False)] * num_sentences
     if num_sentences == 0:
         return results
-    blocked = _blocked(banned, eos_id, device)[1:]
     max_length = int(max_lengths.max())
     ids_BT = torch.zeros((num_sentences, max_length), dtype=torch.int64, device=device)
     log_prob = torch.zeros(num_sentences, device=device)
@@ -283,15 +292,12 @@ def _one_each(
     next_ids = start_ids
 
     for length in range(max_length + 1):
-        logits, total = _checked(step(next_ids), length)
-        logits[:, blocked] = -torch.inf
-        chosen = choose(logits)
+        chosen, gain, eos_gain = choose(step(next_ids), length)
         running = lengths < 0
         ended = running & ((chosen == eos_id) | (max_lengths == length))
         at_end = at_end | (ended & (chosen == eos_id))
         chosen = chosen.masked_fill(ended, eos_id)
-        gain = logits.gather(1, chosen.unsqueeze(1)).squeeze(1) - total
-        log_prob = log_prob + gain.clamp(max=0).masked_fill(~running, 0.0)
+        log_prob = log_prob + torch.where(ended, eos_gain, gain).clamp(max=0).masked_fill(~running, 0.0)
         lengths = lengths.masked_fill(ended, length)
         if length < max_length:
             ids_BT[:, length] = chosen
@@ -320,17 +326,73 @@ def _blocked(banned: Sequence[int], eos_id: int, device: torch.device) -> Int[Te
     return torch.tensor([eos_id, *banned], dtype=torch.int64, device=device)
 
 
-def _checked(logits: Float[Tensor, "R V"], length: int) -> tuple[Float[Tensor, "R V"], Float[Tensor, " R"]]:
-    """Logits in fp32 and their logsumexp, by which log-prob = logit - logsumexp; NumericsError unless finite."""
-    logits = logits.float()
-    total = logits.logsumexp(1)
-    if not bool(total.isfinite().all()):
-        rows = (~total.isfinite()).nonzero().squeeze(1).tolist()
-        raise NumericsError(
-            f"the model's logits are NaN or infinite at position {length} of the translation, in {len(rows)} of "
-            f"{total.shape[0]} rows. The weights are damaged or the precision is too low: use another checkpoint."
+def _best(
+    blocks: Iterable[Tensor], k: int, eos_id: int, blocked: Int[Tensor, " N"], length: int
+) -> tuple[Float[Tensor, "R k"], Int[Tensor, "R k"], Float[Tensor, " R"], Tensor]:
+    """Log-probs and ids of the k likeliest ids that are not blocked, best first; EOS's log-prob; whether EOS is best.
+
+    Everything of size V happens inside one block of rows, while it is in the processor's caches.
+    """
+    parts = []
+    for raw in blocks:
+        logits = raw.float()
+        probs = logits.softmax(1)
+        eos_logit = logits[:, eos_id].clone()
+        kept = logits[:, blocked]
+        logits[:, blocked] = -torch.inf
+        top_logits, top_ids = _top(logits, min(k, logits.shape[1]))
+        # The likeliest id's probability gives the logsumexp exactly, unless it is next to nothing beside a blocked one.
+        total = top_logits[:, :1] - probs.gather(1, top_ids[:, :1]).log()
+        if not bool(total.isfinite().all()):
+            logits[:, blocked] = kept
+            total = logits.logsumexp(1, keepdim=True)
+            _check(total, length)
+        # Rounding may put a log-prob just above 0; the stop rule of the beam needs them to fall.
+        parts.append(
+            (
+                (top_logits - total).clamp(max=0),
+                top_ids,
+                (eos_logit - total[:, 0]).clamp(max=0),
+                (eos_logit > top_logits[:, 0]) | ((eos_logit == top_logits[:, 0]) & (eos_id < top_ids[:, 0])),
+            )
         )
-    return logits, total
+    log_probs, ids, eos_log_prob, is_eos_best = (torch.cat(part) for part in zip(*parts, strict=True))
+    return log_probs, ids, eos_log_prob, is_eos_best
+
+
+def _top(logits: Float[Tensor, "n V"], k: int) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
+    """The k largest of each row, largest first. Of equals, with k = 1, the lowest id.
+
+    On a CPU torch's topk takes as long as a product of matrices. The k largest lie in the k groups with the largest
+    maxima, and maxima are cheap.
+    """
+    n, V = logits.shape
+    if k == 1 and (V % GROUP or logits.device.type != "cpu"):
+        values, ids = logits.max(dim=1, keepdim=True)
+        return values, ids
+    if V % GROUP or k > V // GROUP or logits.device.type != "cpu":
+        values, ids = logits.topk(k, dim=1)
+        return values, ids
+    groups = logits.view(n, V // GROUP, GROUP)
+    best = _top_of(groups.amax(2), k).sort(dim=1).values
+    candidates = groups.gather(1, best.unsqueeze(2).expand(-1, -1, GROUP)).flatten(1)
+    places = _top_of(candidates, k)
+    return candidates.gather(1, places), best.gather(1, places // GROUP) * GROUP + places % GROUP
+
+
+def _top_of(values: Float[Tensor, "n m"], k: int) -> Int[Tensor, "n k"]:
+    return values.max(dim=1, keepdim=True).indices if k == 1 else values.topk(k, dim=1).indices
+
+
+def _check(total: Float[Tensor, "R 1"], length: int) -> None:
+    """NumericsError unless the logsumexp of every row is finite."""
+    is_finite = total.isfinite()
+    if not bool(is_finite.all()):
+        raise NumericsError(
+            f"the model's logits are NaN or infinite at position {length} of the translation, in "
+            f"{int((~is_finite).sum())} of {len(total)} rows. The weights are damaged or the precision is too low: use "
+            "another checkpoint."
+        )
 
 
 def _worth_leaving(num_done: int, num_left: int) -> bool:

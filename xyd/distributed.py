@@ -5,8 +5,8 @@ on one machine: gloo on CPUs, NCCL on GPUs. Gradients are summed once per step, 
 numbers of micro-batches and nothing waits for a batch that another rank does not have.
 """
 
-import contextlib
 import datetime
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -15,15 +15,20 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from xyd.errors import ConfigError, XydError
 
-# Rank 0 validates alone while the others wait in a collective; a dead peer closes its sockets and is noticed at once.
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Rank 0 may prepare data for hours while the others wait in a collective; a dead peer closes its sockets and is noticed
+# at once.
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=24)
 END_SECONDS = 20.0  # that the workers have to end when one of them is gone
 
@@ -130,36 +135,53 @@ def from_main(value: Any) -> Any:
 
 def on_main(work: Callable[[], Any]) -> Any:
     """Do `work` on the main process; its result, or its error of the user's (a full disk, say), is everybody's."""
-    outcome: Any = None
-    if is_main():
-        try:
-            outcome = work()
-        except XydError as e:
-            outcome = e
-        except OSError as e:
-            outcome = XydError(f"{e.filename or 'a file of the run'}: {e.strerror or e}")
-    outcome = from_main(outcome)
+    outcome = from_main(_outcome(work) if is_main() else None)
     if isinstance(outcome, XydError):
         raise outcome
     return outcome
+
+
+def on_all(work: Callable[[], Result]) -> list[Result]:
+    """Do `work` on every rank; the results in order of rank, on every rank. An error of the user's is everybody's."""
+    outcomes: list[Any] = gather(_outcome(work))
+    for outcome in outcomes:
+        if isinstance(outcome, XydError):
+            raise outcome
+    return outcomes
+
+
+def spread(items: Sequence[Item], work: Callable[[Sequence[Item]], Sequence[Result]]) -> list[Result]:
+    """`work` on all items, each rank on every N-th of them: a result for each, in their order, on every rank."""
+    size = world_size()
+    found = on_all(lambda: work(items[rank() :: size]))
+    return [found[i % size][i // size] for i in range(len(items))]
+
+
+def _outcome(work: Callable[[], Any]) -> Any:
+    """The result of `work`, or its error of the user's, as a value that can be sent to other ranks."""
+    try:
+        return work()
+    except XydError as e:
+        return e
+    except OSError as e:
+        return XydError(f"{e.filename or 'a file of the run'}: {e.strerror or e}")
 
 
 def num_cores() -> int:
     """Cores this process may use; OMP_NUM_THREADS, where it is set, limits them as it does for other programs."""
     if (limit := os.environ.get("OMP_NUM_THREADS", "")).isdigit() and int(limit) > 0:
         return int(limit)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:  # a container may be allowed less time than its cores have
+        allowed, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return min(cores, math.ceil(int(allowed) / int(period)))
+    except (OSError, ValueError):  # not Linux, or no limit ("max")
+        return cores
 
 
-@contextlib.contextmanager
-def all_threads(wanted: int | None) -> Iterator[None]:
-    """While the other workers of this machine wait, the main process may use their cores (`wanted` limits it)."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(wanted or num_cores(), num_cores()))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def num_threads(wanted: int | None, workers: int) -> int:
+    """CPU threads of each of `workers`: `wanted` or an even share, but no more than there are cores to run them."""
+    return max(1, min(wanted or num_cores() // workers, num_cores()))
 
 
 def launch(work: Callable[..., int], workers: int, arguments: Sequence[Any]) -> int:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 
+from xyd import distributed
 from xyd.batching import Split, batches_by_tokens, make_batch, start_ids
 from xyd.corpus import open_split
 from xyd.errors import ConfigError, DataError
@@ -96,6 +97,8 @@ def token_nll(
 ) -> RowNll:
     """Plain NLL of each row of `split` by teacher forcing, in fp32, whatever precision training uses.
 
+    Called on every rank, each computes its share of the batches and all have the whole.
+
     Args:
         start_ids: the decoder's first id of each direction, from `batching.start_ids`.
         max_length: the model's, specials included.
@@ -108,16 +111,23 @@ def token_nll(
     num_tokens = np.zeros(num_rows, dtype=np.int64)
     rows = np.flatnonzero(~(over_length | blank))
     device = next(model.parameters()).device
+
+    def measure(batches: Sequence[npt.NDArray[np.intp]]) -> list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+        """NLL and number of tokens of each row of these batches."""
+        found = []
+        for members in batches:
+            batch = make_batch(split, members, start_ids).to(device)
+            sums, counts = row_nll(model(batch.src, batch.src_mask, batch.tgt_in), batch.tgt_out, model.output)
+            found.append((sums.double().cpu().numpy(), counts.cpu().numpy()))
+        return found
+
+    batches = [rows[b] for b in batches_by_tokens(split.src_lengths[rows], split.tgt_lengths[rows], max_tokens)]
     was_training = model.training
     model.eval()
     try:
         with torch.inference_mode(), torch.autocast(device.type, enabled=False):
-            for members in batches_by_tokens(split.src_lengths[rows], split.tgt_lengths[rows], max_tokens):
-                batch = make_batch(split, rows[members], start_ids).to(device)
-                states = model(batch.src, batch.src_mask, batch.tgt_in)
-                sums, counts = row_nll(states, batch.tgt_out, model.output)
-                nll_sum[rows[members]] = sums.double().cpu().numpy()
-                num_tokens[rows[members]] = counts.cpu().numpy()
+            for members, found in zip(batches, distributed.spread(batches, measure), strict=True):
+                nll_sum[members], num_tokens[members] = found
     finally:
         model.train(was_training)
     return RowNll(nll_sum, num_tokens, blank, over_length)
@@ -162,7 +172,8 @@ def evaluate_split(
 ) -> EvalReport:
     """NLL of all rows, BLEU and chrF of the first `max_sentences` rows of each direction.
 
-    The trainer and `xyd evaluate` both come through here, so that their figures agree.
+    The trainer and `xyd evaluate` both come through here, so that their figures agree. Called on every rank, each
+    computes its share of the batches and translations, and all have the same report.
 
     Args:
         beam_size: None: `decode.beam_size`.
@@ -170,6 +181,7 @@ def evaluate_split(
         max_tokens: padded tokens of a batch for NLL; None: `train.max_tokens`.
         samples: translations to keep per direction, spread evenly over the scored rows: always the same rows.
     """
+    translator.refresh()
     config = translator.config
     if beam_size is None:
         beam_size = config.decode.beam_size
@@ -222,7 +234,9 @@ def _direction_report(
     src_lang, tgt_lang = direction.split("-")
     sources = [split.src_text(row) for row in scored]
     references = [split.tgt_text(row) for row in scored]
-    translations = translator.translate(sources, to=tgt_lang, source=src_lang, beam_size=beam_size)
+    translate = partial(translator.translate, to=tgt_lang, source=src_lang, beam_size=beam_size)
+    is_drawn = translator.config.decode.temperature is not None  # draws depend on what shares a batch
+    translations = translate(sources) if is_drawn else distributed.spread(sources, translate)
     hypotheses = [translation.text for translation in translations]
     scores = corpus_scores(hypotheses, references, tgt_lang)
     statuses: Counter[str] = Counter(translation.status for translation in translations)

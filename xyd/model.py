@@ -12,12 +12,33 @@ Masks are bool and True means "may be attended to". Ids become states (B,T,D); o
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from xyd.config import ModelConfig
+
+# Where the fused kernel of attention is slower than its parts, up to ten times in bf16 (docs/performance.md). There the
+# softmax is in fp32: of short rows it is four times slower in bf16.
+PLAIN_ATTENTION = {"cpu"}
+
+_cpu_draws = np.random.SFC64(0)  # torch's own generator takes three times as long
+
+
+def seed_dropout(seed: int) -> None:
+    """Make the dropout that follows depend on `seed` alone (0 to 2**63 - 1), on every device."""
+    global _cpu_draws
+    torch.manual_seed(seed)
+    _cpu_draws = np.random.SFC64(seed)
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bool mask as what is added to scores: 0 where they may be attended to, else -inf."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
 
 
 class Dropout(nn.Module):
@@ -37,63 +58,74 @@ class Dropout(nn.Module):
         if x.device.type != "cpu":
             return F.dropout(x, self.p)
         threshold = round(self.p * 65536)
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        keep = draws.view(torch.int16)[: x.numel()].view(x.shape) >= threshold - 32768
-        return x * keep.to(x.dtype).mul_(65536 / (65536 - threshold))
+        draws = torch.from_numpy(_cpu_draws.random_raw((x.numel() + 3) // 4).view(np.int16))[: x.numel()]
+        # Written as 0 and 1 in the type of x at once: bool tensors are slow on a CPU.
+        keep = torch.ge(draws.view(x.shape), threshold - 32768, out=torch.empty_like(x))
+        return x * keep.mul_(65536 / (65536 - threshold))
 
 
 class Attention(nn.Module):
-    """Multi-head attention: softmax(q kᵀ / √K) v for H heads at once. One class for self- and cross-attention.
-
-    The projections of queries, keys and values are the three blocks of one weight (3D, D), so that self-attention is
-    a single product.
-    """
+    """Multi-head attention: softmax(q kᵀ / √K) v for H heads at once."""
 
     def __init__(self, d_model: int, num_heads: int, dropout: float) -> None:
         super().__init__()
-        self.d_model, self.num_heads = d_model, num_heads
+        self.num_heads = num_heads
         self.dropout = Dropout(dropout)
-        self.in_proj = nn.Linear(d_model, 3 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)
 
     def split_heads(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"]:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-
-    def queries_keys_values(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Self-attention: q, k and v, each (B,H,T,K), from the same states."""
-        q, k, v = self.in_proj(x).chunk(3, dim=-1)
-        return self.split_heads(q), self.split_heads(k), self.split_heads(v)
-
-    def queries(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"]:
-        d = self.d_model
-        return self.split_heads(F.linear(x, self.in_proj.weight[:d], self.in_proj.bias[:d]))
-
-    def keys_values(self, memory: Float[Tensor, "B S D"]) -> tuple[Tensor, Tensor]:
-        """Cross-attention: k and v, each (B,H,S,K), from the encoder's memory."""
-        d = self.d_model
-        k, v = F.linear(memory, self.in_proj.weight[d:], self.in_proj.bias[d:]).chunk(2, dim=-1)
-        return self.split_heads(k), self.split_heads(v)
 
     def attend(
         self,
         q: Float[Tensor, "B H T K"],
         k: Float[Tensor, "B H S K"],
         v: Float[Tensor, "B H S K"],
-        mask: Bool[Tensor, "B 1 1 S"] | None = None,
+        mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Float[Tensor, "B T D"]:
-        if q.device.type == "cpu" and torch.is_grad_enabled():
-            # The fused kernel's backward pass is up to ten times slower in bf16 on a CPU (figures in LOG.md).
+        """`mask`: (B,1,1 or T,S), bool or, as `additive` gives it, a number for each score."""
+        if q.device.type in PLAIN_ATTENTION:
             if is_causal:
                 mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
-            scores = q * k.shape[-1] ** -0.5 @ k.transpose(-1, -2)
+            scores = (q * k.shape[-1] ** -0.5 @ k.transpose(-1, -2)).float()
             if mask is not None:
-                scores = scores.masked_fill(~mask, -math.inf)
-            heads = self.dropout(scores.softmax(dim=-1)) @ v
+                scores += additive(mask, scores.dtype)
+            heads = self.dropout(scores.softmax(dim=-1).to(v.dtype)) @ v
         else:
             dropout = self.dropout.p if self.training else 0.0
             heads = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal)
         return self.out_proj(heads.transpose(1, 2).flatten(2))
+
+
+class SelfAttention(Attention):
+    """Queries, keys and values come from the same states, by one product: the three blocks of one weight (3D, D)."""
+
+    def __init__(self, d_model: int, num_heads: int, dropout: float) -> None:
+        super().__init__(d_model, num_heads, dropout)
+        self.in_proj = nn.Linear(d_model, 3 * d_model)
+
+    def queries_keys_values(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v, each (B,H,T,K)."""
+        q, k, v = self.in_proj(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        return q, k, v
+
+
+class CrossAttention(Attention):
+    """Queries come from the decoder's states, keys and values from the encoder's memory."""
+
+    def __init__(self, d_model: int, num_heads: int, dropout: float) -> None:
+        super().__init__(d_model, num_heads, dropout)
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.kv_proj = nn.Linear(d_model, 2 * d_model)
+
+    def queries(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"]:
+        return self.split_heads(self.q_proj(x))
+
+    def keys_values(self, memory: Float[Tensor, "B S D"]) -> tuple[Tensor, Tensor]:
+        """k and v, each (B,H,S,K)."""
+        k, v = self.kv_proj(memory).chunk(2, dim=-1)
+        return self.split_heads(k), self.split_heads(v)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -131,7 +163,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.is_pre_norm = config.norm_position == "pre"
-        self.self_attention = Attention(config.d_model, config.num_heads, config.attention_dropout)
+        self.self_attention = SelfAttention(config.d_model, config.num_heads, config.attention_dropout)
         self.feed_forward = FeedForward(config)
         self.self_attention_norm, self.feed_forward_norm = make_norm(config), make_norm(config)
         self.dropout = Dropout(config.dropout)
@@ -158,7 +190,7 @@ class DecoderLayer(EncoderLayer):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.cross_attention = Attention(config.d_model, config.num_heads, config.attention_dropout)
+        self.cross_attention = CrossAttention(config.d_model, config.num_heads, config.attention_dropout)
         self.cross_attention_norm = make_norm(config)
 
     def forward(  # type: ignore[override]
@@ -173,17 +205,16 @@ class DecoderLayer(EncoderLayer):
         norm = self.feed_forward_norm
         return self.leave(x, self.feed_forward(self.enter(x, norm)), norm)
 
-    def step(self, x: Float[Tensor, "R 1 D"], cache: "KVCache", layer: int) -> Float[Tensor, "R 1 D"]:
-        """`forward` for the newest token only: its query against everything cached."""
+    def step(self, x: Float[Tensor, "B W D"], cache: "KVCache", layer: int) -> Float[Tensor, "B W D"]:
+        """`forward` for the newest token of W rows a sentence: their W queries against what the sentence has cached."""
         norm = self.self_attention_norm
         q, k, v = self.self_attention.queries_keys_values(self.enter(x, norm))
-        x = self.leave(x, self.self_attention.attend(q, *cache.append(layer, k, v)), norm)
+        keys, values = cache.append(layer, k, v)
+        x = self.leave(x, self.self_attention.attend(q, keys, values, cache.self_bias), norm)
         norm = self.cross_attention_norm
-        # The W rows of a sentence are W queries against its one copy of keys and values.
-        by_sentence = self.enter(x, norm).view(len(cache.mask), -1, x.shape[-1])
-        q = self.cross_attention.queries(by_sentence)
-        change = self.cross_attention.attend(q, cache.cross_keys[layer], cache.cross_values[layer], cache.mask)
-        x = self.leave(x, change.view(x.shape), norm)
+        q = self.cross_attention.queries(self.enter(x, norm))
+        keys, values = cache.cross_keys[layer], cache.cross_values[layer]
+        x = self.leave(x, self.cross_attention.attend(q, keys, values, cache.cross_bias), norm)
         norm = self.feed_forward_norm
         return self.leave(x, self.feed_forward(self.enter(x, norm)), norm)
 
@@ -191,45 +222,71 @@ class DecoderLayer(EncoderLayer):
 class KVCache:
     """Keys and values of all decoder layers while a batch is being translated.
 
-    `keys`, `values`: per layer (R,H,P,K), preallocated in blocks; the first `length` of the P positions are filled.
-    `cross_keys`, `cross_values`: per layer (B,H,S,K), one per sentence whatever the beam width. `mask`: (B,1,1,S).
-    Rows of one sentence stand together: row r belongs to sentence r // W.
+    A sentence keeps all its beams ever computed in one line: `keys`, `values` are per layer (B,H,P,K), of which the
+    first `num_entries` places are filled, W more at each step. Which of them a row may see, its own past, is in
+    `visible` (B,1,W,num_entries); so that when beams change places no key or value is copied, only `visible`. None
+    while there is one row a sentence, which sees everything. `cross_keys`, `cross_values`: per layer (B,H,S,K), and
+    `mask` (B,1,1,S), one per sentence whatever the beam width. Row r belongs to sentence r // W.
     """
 
-    BLOCK = 32
+    BLOCK = 8  # places at first; doubled when they are full
 
     def __init__(self, cross: list[tuple[Tensor, Tensor]], mask: Bool[Tensor, "B 1 1 S"], max_steps: int) -> None:
-        self.cross_keys, self.cross_values = [k for k, _ in cross], [v for _, v in cross]
-        self.mask, self.length, self.max_steps = mask, 0, max_steps
+        self.cross_keys, self.cross_values = [k.contiguous() for k, _ in cross], [v.contiguous() for _, v in cross]
+        self.mask, self.max_steps = mask, max_steps
+        self.length, self.num_entries = 0, 0  # steps made; places filled
+        self.position = torch.zeros(1, dtype=torch.int64, device=mask.device)  # `length`, where the model needs it
+        self.visible: Bool[Tensor, "B 1 W n"] | None = None
+        # The two masks as the layers add them to their scores.
+        self.cross_bias: Tensor = additive(mask, cross[0][0].dtype)
+        self.self_bias: Tensor | None = None
         B, H, _, K = cross[0][0].shape
-        empty = cross[0][0].new_empty(B, H, min(self.BLOCK, max_steps), K)
+        empty = cross[0][0].new_empty(B, H, self.BLOCK, K)
         self.keys = [empty.clone() for _ in cross]
         self.values = [empty.clone() for _ in cross]
 
-    def append(self, layer: int, k: Float[Tensor, "R H 1 K"], v: Float[Tensor, "R H 1 K"]) -> tuple[Tensor, Tensor]:
-        """Store the newest position of one layer; returns all positions so far, (R,H,length+1,K) each."""
-        P = self.keys[layer].shape[2]
-        if self.length == P:
-            room = (0, 0, 0, min(self.BLOCK, self.max_steps - P))
-            assert room[3] > 0, f"the cache was made for {self.max_steps} steps"
-            self.keys[layer], self.values[layer] = F.pad(self.keys[layer], room), F.pad(self.values[layer], room)
-        self.keys[layer][:, :, self.length] = k[:, :, 0]
-        self.values[layer][:, :, self.length] = v[:, :, 0]
-        return self.keys[layer][:, :, : self.length + 1], self.values[layer][:, :, : self.length + 1]
+    def begin_step(self, width: int) -> None:
+        """Make room for the newest token of `width` rows a sentence; each row sees its own."""
+        assert self.length < self.max_steps, f"the cache was made for {self.max_steps} steps"
+        if self.visible is not None:
+            own = torch.eye(width, dtype=torch.bool, device=self.mask.device).expand(len(self.mask), 1, -1, -1)
+            self.visible = torch.cat([self.visible, own], dim=3)
+            self.self_bias = additive(self.visible, self.cross_bias.dtype)
+        P = self.keys[0].shape[2]
+        if self.num_entries + width > P:
+            room = (0, 0, 0, max(P, self.num_entries + width - P))
+            self.keys, self.values = [F.pad(k, room) for k in self.keys], [F.pad(v, room) for v in self.values]
+
+    def end_step(self, width: int) -> None:
+        self.length, self.num_entries = self.length + 1, self.num_entries + width
+        self.position += 1
+
+    def append(self, layer: int, k: Float[Tensor, "B H W K"], v: Float[Tensor, "B H W K"]) -> tuple[Tensor, Tensor]:
+        """Store the newest token's of one layer; returns all entries so far, (B,H,P,K) each."""
+        n, end = self.num_entries, self.num_entries + k.shape[2]
+        self.keys[layer][:, :, n:end] = k
+        self.values[layer][:, :, n:end] = v
+        return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
 
     def reorder(self, rows: Int[Tensor, " R2"]) -> None:
-        """Row i becomes what row `rows[i]` was. The number of rows per sentence may change, the sentences do not."""
-        self.keys = [k.index_select(0, rows) for k in self.keys]
-        self.values = [v.index_select(0, rows) for v in self.values]
+        """Row i becomes what row `rows[i]`, of the same sentence, was. The number of rows a sentence may change."""
+        B = len(self.mask)
+        visible = self.visible
+        if visible is None:
+            if len(rows) == B:
+                return
+            visible = self.mask.new_ones(B, 1, 1, self.num_entries)
+        self.visible = visible.flatten(0, 2).index_select(0, rows).view(B, 1, -1, self.num_entries)
 
     def keep(self, sentences: Int[Tensor, " B2"]) -> None:
         """Only these sentences go on, with all their rows."""
-        width = len(self.keys[0]) // len(self.mask)
-        rows = (sentences[:, None] * width + torch.arange(width, device=sentences.device)).flatten()
-        self.reorder(rows)
+        self.keys = [k.index_select(0, sentences) for k in self.keys]
+        self.values = [v.index_select(0, sentences) for v in self.values]
         self.cross_keys = [k.index_select(0, sentences) for k in self.cross_keys]
         self.cross_values = [v.index_select(0, sentences) for v in self.cross_values]
-        self.mask = self.mask.index_select(0, sentences)
+        self.mask, self.cross_bias = self.mask.index_select(0, sentences), self.cross_bias.index_select(0, sentences)
+        if self.visible is not None:
+            self.visible = self.visible.index_select(0, sentences)
 
 
 class Transformer(nn.Module):
@@ -267,8 +324,9 @@ class Transformer(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
         for module in self.modules():
-            if isinstance(module, Attention):
-                for block in module.in_proj.weight.split(d):
+            if isinstance(module, SelfAttention | CrossAttention):
+                joint = module.in_proj if isinstance(module, SelfAttention) else module.kv_proj
+                for block in joint.weight.split(d):
                     nn.init.xavier_uniform_(block)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=std)
@@ -278,11 +336,11 @@ class Transformer(nn.Module):
             nn.init.normal_(self.output.weight, std=std)
         nn.init.zeros_(self.output.bias)
 
-    def embed(self, embedding: nn.Embedding, ids: Int[Tensor, "B T"], start: int = 0) -> Float[Tensor, "B T D"]:
-        """Embeddings times √D plus positions from `start` on."""
-        end = start + ids.shape[1]
-        assert end <= len(self.positions), f"position {end} is past model.max_length = {len(self.positions)}"
-        x = embedding(ids) * math.sqrt(self.config.d_model) + self.positions[start:end]
+    def embed(self, embedding: nn.Embedding, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """Embeddings times √D plus positions."""
+        T = ids.shape[1]
+        assert len(self.positions) >= T, f"position {T} is past model.max_length = {len(self.positions)}"
+        x = embedding(ids) * math.sqrt(self.config.d_model) + self.positions[:T]
         return self.dropout(x)
 
     def encode(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
@@ -317,13 +375,17 @@ class Transformer(nn.Module):
         cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
         return KVCache(cross, src_mask[:, None, None, :], min(max_steps, len(self.positions)))
 
-    def decode_step(self, ids: Int[Tensor, " R"], cache: KVCache) -> Float[Tensor, "R V"]:
-        """Logits of the next token after `ids`, the newest token of every row. Appends to the cache."""
-        x = self.embed(self.tgt_embedding, ids[:, None], start=cache.length)
+    def decode_step(self, ids: Int[Tensor, " R"], cache: KVCache) -> Float[Tensor, "R D"]:
+        """States after `ids`, the newest token of every row, for `project`. Appends to the cache."""
+        P = len(self.positions)
+        assert cache.length < P, f"position {cache.length + 1} is past model.max_length = {P}"
+        x = self.tgt_embedding(ids) * math.sqrt(self.config.d_model) + self.positions.index_select(0, cache.position)
+        x = self.dropout(x).view(len(cache.mask), -1, self.config.d_model)
+        cache.begin_step(width=x.shape[1])
         for i, layer in enumerate(self.decoder):
             x = layer.step(x, cache, i)  # type: ignore[operator]
-        cache.length += 1
-        return self.project(self.decoder_norm(x[:, 0]))
+        cache.end_step(width=x.shape[1])
+        return self.decoder_norm(x).flatten(0, 1)
 
 
 def sinusoids(max_length: int, d_model: int) -> Float[Tensor, "P D"]:

@@ -61,7 +61,7 @@ class Gradients(Generic[Model]):
     updated fp32 weights back (mixed precision with master weights: Micikevicius et al. 2018).
     """
 
-    EXTRAS = 5
+    EXTRAS = 9  # places behind the gradient; step.Sums names them
 
     def __init__(self, model: Model, dtype: torch.dtype) -> None:
         self.model = model

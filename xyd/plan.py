@@ -1,11 +1,15 @@
 """What a run will be, said before its first step: shapes, parameters, memory and disk. Forecasts are named as such."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xyd.batching import Batch
 from xyd.config import Config
-from xyd.loss import CHUNK_ELEMENTS
+from xyd.loss import BLOCK_ELEMENTS, CHUNK_ELEMENTS
+from xyd.memory import Usage, gigabytes
 from xyd.model import Transformer, count_parameters
+
+LIBRARIES = 400_000_000  # bytes that each process takes before it does anything
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Forecast:
 
 
 def forecast(config: Config, num_parameters: int, vocab_size: int, is_bf16: bool) -> Forecast:
-    """From counts of what is kept; real use also has the libraries (about 0.4 GB a process) and the data."""
+    """From counts of what is kept; real use also has the libraries and the data."""
     m, size = config.model, 2 if is_bf16 else 4
     weights = num_parameters * (16 + (4 if is_bf16 else 0))
     tokens = config.train.max_tokens
@@ -32,7 +36,8 @@ def forecast(config: Config, num_parameters: int, vocab_size: int, is_bf16: bool
     per_decoder_layer = 16 * m.d_model + feed_forward
     source, target = tokens // 2, tokens - tokens // 2
     elements = source * m.num_encoder_layers * per_encoder_layer + target * m.num_decoder_layers * per_decoder_layer
-    loss = 3 * 4 * CHUNK_ELEMENTS + vocab_size * m.d_model * size
+    logits = min(CHUNK_ELEMENTS, target * vocab_size) * size + 3 * 4 * BLOCK_ELEMENTS
+    loss = logits + vocab_size * m.d_model * size
     checkpoints = num_parameters * (2 * 12 + (config.train.keep_checkpoints + 1) * 4)
     return Forecast(weights, elements * size + loss, checkpoints)
 
@@ -59,7 +64,7 @@ def describe(config: Config, model: Transformer, batch: Batch, is_bf16: bool, fr
     )
     lines.append(
         f"memory, forecast per process: {gigabytes(told.memory)} (weights and optimiser {gigabytes(told.weights)}, "
-        f"largest micro-batch {gigabytes(told.activations)}), and about 0.4 GB for the libraries"
+        f"largest micro-batch {gigabytes(told.activations)}), and about {gigabytes(LIBRARIES)} for the libraries"
     )
     lines.append(f"disk, forecast: checkpoints {gigabytes(told.disk)}, free {gigabytes(free)}")
     if told.disk > free:
@@ -67,5 +72,14 @@ def describe(config: Config, model: Transformer, batch: Batch, is_bf16: bool, fr
     return "\n".join(lines)
 
 
-def gigabytes(num_bytes: float) -> str:
-    return f"{num_bytes / 1e9:.2f} GB"
+def measured(shapes: list[tuple[int, int, int]], usages: Sequence[Usage], is_on_gpu: bool) -> str:
+    """What the largest micro-batches, of these shapes (B,S,T), took at step 0; a usage for each rank."""
+    told = " and ".join(f"({B},{S}) → ({B},{T})" for B, S, T in shapes)
+    where = "on the GPU" if is_on_gpu else "per process, libraries and data included"
+    line = (
+        f"memory, measured: largest micro-batch {told}: {gigabytes(max(u.growth for u in usages))}; "
+        f"{gigabytes(max(u.peak for u in usages))} {where}"
+    )
+    if len(usages) > 1:
+        line += f", {gigabytes(sum(u.peak for u in usages))} for all {len(usages)}"
+    return line

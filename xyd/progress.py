@@ -1,6 +1,7 @@
 """What a run knows of itself: its state, when it is over, what is best, and what should worry a person.
 
-No tensors here: `TrainState` is all that the loop mutates beside weights, optimiser and random states, as plain values.
+No tensors here: `TrainState` is all that the loop mutates beside weights and optimiser, as plain values. It is the same
+on every rank; times are of rank 0's clock.
 """
 
 import math
@@ -19,7 +20,8 @@ class StepFigures:
     num_padded: int  # places of tgt_out, padding included
     norm: float  # of the gradient, before clipping
     clip_norm: float  # the threshold; infinite where nothing is clipped
-    data_seconds: float  # this rank waited for its batches
+    seconds: float  # since the step, validation or save before it
+    data_seconds: float  # a rank waited for its batches, on average
     stop_signal: int = 0  # the signal some rank has received; 0 for none
 
     @property
@@ -36,7 +38,9 @@ class TrainState:
     epoch: int = 0
     step_in_epoch: int = 0
     tokens: int = 0  # real target tokens seen
-    seconds: float = 0.0  # of training and validation
+    seconds: float = 0.0  # of training, validation and saving
+    validation_seconds: float = 0.0
+    data_seconds: float = 0.0  # waited for batches
     best_score: float | None = None
     best_step: int = 0
     last_score: float | None = None
@@ -45,6 +49,7 @@ class TrainState:
     plateau_count: int = 0
     skipped: int = 0  # steps whose gradient was not finite
     skipped_in_a_row: int = 0
+    halved: int = 0  # micro-batches that did not fit into memory
     first_nll: float | None = None  # of the first step, per token
     history: list[list[float]] = field(default_factory=list)  # [step, train NLL, valid NLL] of every validation
     window: dict[str, float] = field(default_factory=dict)  # sums since the last log line
@@ -63,10 +68,11 @@ class TrainState:
             return f"{self.without_gain} validations without gain in {t.metric}, best at step {self.best_step}"
         return None
 
-    def add(self, figures: StepFigures, seconds: float) -> None:
-        """Count one step, which took `seconds`."""
+    def add(self, figures: StepFigures) -> None:
+        """Count one step."""
         self.tokens += figures.num_tokens
-        self.seconds += seconds
+        self.seconds += figures.seconds
+        self.data_seconds += figures.data_seconds
         self.skipped += figures.is_skipped
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if figures.is_skipped else 0
         if self.first_nll is None:
@@ -82,7 +88,7 @@ class TrainState:
             "norm": norm,
             "norm_after": min(norm, figures.clip_norm),
             "clipped": float(norm > figures.clip_norm),
-            "seconds": seconds,
+            "seconds": figures.seconds,
             "data_seconds": figures.data_seconds,
         }
         for window in (self.window, self.since_validation):
@@ -133,10 +139,21 @@ class TrainState:
         if not has_same_steps and self.step_in_epoch:
             self.epoch, self.step_in_epoch = self.epoch + 1, 0
 
-    def note_validation(self, valid_nll: float) -> None:
+    def note_validation(self, valid_nll: float, seconds: float) -> None:
+        """Count one validation, which took `seconds`."""
+        self.seconds += seconds
+        self.validation_seconds += seconds
         since = self.since_validation
         self.history.append([self.step, since["nll"] / since["tokens"] if since else math.nan, valid_nll])
         self.since_validation = {}
+
+    def time_spent(self) -> str:
+        """Where the time of the whole run has gone, in words."""
+        total = max(self.seconds, 1e-9)
+        return (
+            f"{self.seconds / 60:.1f} minutes, of which validation {self.validation_seconds / total:.1%}, "
+            f"waiting for data {self.data_seconds / total:.1%}"
+        )
 
     def worries(self, train: TrainConfig) -> list[str]:
         """In words, what a person should know about the course so far."""

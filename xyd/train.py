@@ -1,13 +1,11 @@
 """The training loop, from a prepared run directory to a finished one.
 
-`train` starts the workers; `Trainer.fit` is the loop, `Trainer.train_step` one update. Rank 0 decides (best, stop,
-save), everyone hears it, everyone acts.
+`train` starts the workers; `Trainer.fit` is the loop, `Trainer.train_step` one update. All ranks compute, in training
+and in validation; rank 0 decides (best, stop, save), everyone hears it, everyone acts.
 """
 
 import dataclasses
-import json
 import math
-import os
 import signal
 import sys
 import time
@@ -18,19 +16,21 @@ import numpy as np
 import torch
 
 from xyd import checkpoint, corpus, distributed, plan
-from xyd.batching import make_batch, plan_epoch, share, start_ids
+from xyd.batching import make_batch, plan_epoch, start_ids
 from xyd.config import Config
 from xyd.errors import DataError, NumericsError, XydError
 from xyd.evaluate import EvalReport, evaluate_split
-from xyd.files import Lock, RunDir, atomic_write, free_bytes
-from xyd.loss import token_loss
+from xyd.files import Lock, RunDir, free_bytes
+from xyd.finish import finish
 from xyd.model import Transformer
 from xyd.optim import Gradients, build_optimizer, learning_rate
 from xyd.progress import StepFigures, TrainState, is_better
 from xyd.resume import make_ready, manifest, run_dir, write_run_json
 from xyd.runlog import RunLog
+from xyd.step import StepGradient, Sums
 from xyd.tokenizer import Tokenizer
 from xyd.translate import Translator
+from xyd.workers import choose_workers
 
 SKIPS_IN_A_ROW = 10  # steps with a non-finite gradient, one after the other, that stop the run
 
@@ -46,9 +46,10 @@ def train(config: Config, *, fresh: bool = False, reset_schedule: bool = False) 
     try:
         if distributed.under_launcher():  # torchrun: rank 0 prepares while the others wait
             return _work(config, ready, reset_schedule)
-        workers = distributed.usable_workers(config.train.workers, distributed.choose_device(config.train.device))
+        device = distributed.choose_device(config.train.device)
         if not ready():
             return 0
+        workers = choose_workers(config, run_dir(config), device, _say)
         if workers > 1:
             return distributed.launch(_work, workers, (config, None, reset_schedule))
         return _work(config, None, reset_schedule)
@@ -85,8 +86,7 @@ class Trainer:
         self.config, self.run = config, run_dir(config)
         self.device = device or distributed.choose_device(config.train.device)
         self.dtype = distributed.choose_dtype(config.train.precision, self.device)
-        wanted = config.train.threads or distributed.num_cores() // distributed.world_size()
-        self.threads = max(1, min(wanted, distributed.num_cores()))  # more threads than cores only wait for each other
+        self.threads = distributed.num_threads(config.train.threads, distributed.world_size())
         torch.set_num_threads(self.threads)
 
         self.directions: list[str] = manifest(self.run)["directions"]
@@ -94,15 +94,18 @@ class Trainer:
         self.split, self.valid = corpus.open_split(self.run, "train"), corpus.open_split(self.run, "valid")
         self.start_ids = start_ids(self.tokenizer, self.directions)
 
-        torch.manual_seed(config.run.seed)  # the same first weights on every rank …
+        torch.manual_seed(config.run.seed)  # the same first weights on every rank
         self.model = Transformer(config.model, self.tokenizer.vocab_size).to(self.device)
-        torch.manual_seed((config.run.seed * 1009 + distributed.rank()) % 2**63)  # … but dropout of its own
         self.state = TrainState()
         self.origin = self._load(reset_schedule)
         self.log = RunLog(self.run, enabled=distributed.is_main(), resume_step=self.state.step)
         self.translator = Translator(self.model, self.tokenizer, config, self.directions, self.device)
         self.steps = self._plan_epoch()
+        self.gradient = StepGradient(
+            self.gradients, self.split, self.start_ids, config.train.label_smoothing, config.run.seed
+        )
         self.signal, self.is_over = 0, False
+        self.planning_seconds, self.lap_began = 0.0, time.perf_counter()
 
     def _load(self, reset_schedule: bool) -> str:
         """Weights, optimiser and state from the newest whole checkpoint or `train.init_from`; says which, in words."""
@@ -135,12 +138,6 @@ class Trainer:
             return f"{origin}; schedule and optimiser start anew" + ("" if has_same_steps else ", and so does an epoch")
         if saved is not None:
             self.optimizer.load_state_dict(saved["optimizer"])
-            if distributed.world_size() != len(saved["rng"]):
-                return f"{origin}; {distributed.world_size()} worker(s) instead of {len(saved['rng'])}: other dropout"
-            rng = saved["rng"][distributed.rank()]
-            torch.set_rng_state(rng["cpu"].cpu())
-            if self.device.type == "cuda":
-                torch.cuda.set_rng_state(rng["cuda"].cpu(), self.device)
         return origin
 
     # ── the loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,17 +148,19 @@ class Trainer:
         try:
             with self.log:
                 self._say_before()
+                self._rehearse()
                 self.log.bar(self.config.train.max_steps, self.state.step)
-                reason = self._finished()
-                while reason is None:
+                self._lap()
+                while (reason := self.state.finished(self.config)) is None:
                     stop_signal = self._one_step()
                     if stop_signal:
                         return self._interrupted(stop_signal)
-                    reason = self._finished()
                 self.log.end_bar()
-                self.log.say(f"training is over: {reason}")
+                self.log.say(f"training is over: {reason}; {self.state.time_spent()}")
                 self.is_over = True
-                distributed.on_main(self._finish)
+                if self.signal:  # since the last step; from here on a signal ends it at once
+                    return 128 + self.signal
+                self._finish()
             return 0
         finally:
             for number, handler in previous.items():
@@ -170,22 +169,20 @@ class Trainer:
     def _one_step(self) -> int:
         """One step and all that is due after it: log, validate, save. Returns the stop signal, 0 for none."""
         t, state = self.config.train, self.state
-        began = time.perf_counter()
         micro_batches = self._next_micro_batches()
         figures = self.train_step(micro_batches)
-        seconds = time.perf_counter() - began
-        state.add(figures, seconds)
+        state.add(figures)
         if figures.is_skipped:
             self._note_skip(micro_batches)
         self.log.advance(
             1,
             {
                 "loss": figures.loss_sum / figures.num_tokens,
-                "tokens/s": figures.num_tokens / seconds,
+                "tokens/s": figures.num_tokens / figures.seconds,
                 "lr": self.learning_rate(),
             },
         )
-        is_due = state.step % t.validate_every == 0 or self._finished() is not None
+        is_due = state.step % t.validate_every == 0 or state.finished(self.config) is not None
         if state.step % t.log_every == 0 or is_due:
             self._log_window(figures)
         if is_due:
@@ -194,19 +191,21 @@ class Trainer:
             self._save(["last"])
         return figures.stop_signal
 
-    def _finished(self) -> str | None:
-        """Why training is over; every rank goes by rank 0's clock."""
-        reason = self.state.finished(self.config)
-        return reason if self.config.train.max_minutes is None else distributed.from_main(reason)
+    def _lap(self) -> float:
+        """Seconds since the last call. Only rank 0's are counted, and every rank hears them."""
+        now = time.perf_counter()
+        seconds, self.lap_began = now - self.lap_began, now
+        return seconds
 
     def _next_micro_batches(self) -> list[np.ndarray]:
         """Rows of the next step's micro-batches; moves the position in the epoch."""
-        state = self.state
+        state, began = self.state, time.perf_counter()
         micro_batches = self.steps[state.step_in_epoch]
         state.step, state.step_in_epoch = state.step + 1, state.step_in_epoch + 1
         if state.step_in_epoch == len(self.steps):
             state.epoch, state.step_in_epoch = state.epoch + 1, 0
             self.steps = self._plan_epoch()
+        self.planning_seconds = time.perf_counter() - began
         return micro_batches
 
     def _plan_epoch(self) -> list[list[np.ndarray]]:
@@ -225,29 +224,17 @@ class Trainer:
         The loss is a sum divided once, by the real target tokens of all micro-batches on all ranks. A non-finite
         gradient skips the update; a non-finite loss raises NumericsError.
         """
-        g, t = self.gradients, self.config.train
-        src_lengths, tgt_lengths = self.split.src_lengths, self.split.tgt_lengths
-        num_tokens = sum(int(tgt_lengths[rows].sum()) + len(rows) for rows in micro_batches)
-        costs = [len(rows) * int(src_lengths[rows].max() + tgt_lengths[rows].max() + 2) for rows in micro_batches]
-        data_seconds = 0.0
-        g.zero()
-        g.work.train()
-        for i in share(costs, distributed.world_size())[distributed.rank()]:
-            began = time.perf_counter()
-            batch = make_batch(self.split, micro_batches[i], self.start_ids).to(self.device)
-            data_seconds += time.perf_counter() - began
-            states = g.work(batch.src, batch.src_mask, batch.tgt_in)
-            loss = token_loss(states, batch.tgt_out, g.work.output, t.label_smoothing)
-            (loss.loss_sum / num_tokens).backward()
-            g.collect()
-            g.extras[:3] += torch.stack(
-                [loss.loss_sum.detach(), loss.nll_sum, loss.nll_sum.new_tensor(batch.tgt_out.numel())]
-            )
-        g.extras[3] = self.signal == signal.SIGINT
-        g.extras[4] = self.signal == signal.SIGTERM
-        distributed.sum_in_place(g.buffer)  # gradients and figures in one exchange
-        loss_sum, nll_sum, num_padded, is_interrupted, is_terminated = g.extras[:5].tolist()
-        if not math.isfinite(loss_sum):
+        g, t, failure = self.gradients, self.config.train, None
+        try:
+            self.gradient.compute(micro_batches, self.state.step)
+        except XydError as e:  # a single pair is too large for this rank; the others must not wait for it
+            failure = e
+        self._add_sums(failure is not None)
+        distributed.sum_in_place(g.buffer)  # gradients and sums in one exchange
+        sums = Sums(*g.extras.tolist())
+        if sums.halved or sums.failed:
+            self._note_halving(distributed.gather((self.gradient.halved, failure)))
+        if not math.isfinite(sums.loss):
             raise NumericsError(self._not_finite("loss", micro_batches))
         norm, clip_norm = float(g.norm()), t.clip_norm or math.inf
         if math.isfinite(norm):
@@ -256,8 +243,29 @@ class Trainer:
                 group["lr"] = self.learning_rate()
             self.optimizer.step()
             g.refresh()
-        stop_signal = int(signal.SIGINT if is_interrupted else signal.SIGTERM if is_terminated else 0)
-        return StepFigures(loss_sum, nll_sum, num_tokens, int(num_padded), norm, clip_norm, data_seconds, stop_signal)
+        return StepFigures(
+            loss_sum=sums.loss,
+            nll_sum=sums.nll,
+            num_tokens=self.gradient.num_tokens(micro_batches),
+            num_padded=int(sums.num_padded),
+            norm=norm,
+            clip_norm=clip_norm,
+            seconds=sums.seconds,
+            data_seconds=sums.data_seconds / distributed.world_size(),
+            stop_signal=int(signal.SIGINT if sums.interrupted else signal.SIGTERM if sums.terminated else 0),
+        )
+
+    def _add_sums(self, has_failed: bool) -> None:
+        """What this rank knows beside the gradient of a step, for the exchange."""
+        own = Sums(
+            data_seconds=self.gradient.data_seconds + self.planning_seconds,
+            halved=len(self.gradient.halved),
+            failed=has_failed,
+            seconds=self._lap() if distributed.is_main() else 0.0,
+            interrupted=self.signal == signal.SIGINT,
+            terminated=self.signal == signal.SIGTERM,
+        )
+        self.gradients.extras += torch.tensor(own, device=self.device)
 
     def learning_rate(self) -> float:
         """The rate of the current step."""
@@ -267,21 +275,18 @@ class Trainer:
     # ── validation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def validate(self) -> None:
-        """Evaluate on valid, decide on best and early stopping, save. Rank 0 decides, the others wait and hear."""
-        began = time.perf_counter()
-        names, state = distributed.on_main(self._validate)
+        """Evaluate on valid, each rank its share; rank 0 decides on best and early stopping; save."""
+        every = self.config.evaluate.bleu_every
+        report = self._evaluate_valid(every > 0 and (len(self.state.history) + 1) % every == 0)
+        names, state = distributed.on_main(lambda: self._judge(report))
         self.state = TrainState(**state)
-        self.state.seconds += time.perf_counter() - began
         self._save(names)
 
-    def _validate(self) -> tuple[list[str], dict[str, Any]]:
+    def _judge(self, report: EvalReport) -> tuple[list[str], dict[str, Any]]:
         """On rank 0: the names to save this step under, and the new state."""
         state, t = self.state, self.config.train
-        every = self.config.evaluate.bleu_every
-        began = time.perf_counter()
-        train_seconds = state.since_validation.get("seconds", 0.0)
-        report = self._evaluate_valid(every > 0 and (len(state.history) + 1) % every == 0)
-        state.note_validation(report.nll)
+        since, seconds = state.since_validation, self._lap()
+        state.note_validation(report.nll, seconds)
         names, is_best = ["last"], False
         score = getattr(report, t.metric)
         if not any(d.num_tokens for d in report.directions.values()):
@@ -299,19 +304,18 @@ class Trainer:
                 names.append(f"step-{state.step:08d}")
             if self.learning_rate() < rate:
                 self.log.say(f"no gain for a while: learning rate {rate:.3g} → {self.learning_rate():.3g}")
-        self._tell(report, is_best, time.perf_counter() - began, train_seconds)
+        self._tell(report, is_best, seconds, since)
         return names, dataclasses.asdict(state)
 
     def _evaluate_valid(self, with_bleu: bool) -> EvalReport:
         e = self.config.evaluate
-        with distributed.all_threads(self.config.train.threads):
-            return evaluate_split(
-                self.translator,
-                self.valid,
-                beam_size=e.valid_beam_size or self.config.decode.beam_size,
-                max_sentences=e.valid_sentences if with_bleu else 0,
-                samples=e.samples if with_bleu else 0,
-            )
+        return evaluate_split(
+            self.translator,
+            self.valid,
+            beam_size=e.valid_beam_size or self.config.decode.beam_size,
+            max_sentences=e.valid_sentences if with_bleu else 0,
+            samples=e.samples if with_bleu else 0,
+        )
 
     def _snapshots(self) -> list[tuple[float, str]]:
         """(score, name) of the snapshots kept, best first."""
@@ -343,6 +347,31 @@ class Trainer:
         }
         self.log.hparams(told)
 
+    def _rehearse(self) -> None:
+        """Step 0: the largest micro-batches on every rank, so that too little memory is found now and not in hours."""
+        found = distributed.on_all(lambda: (*self.gradient.rehearse(self.steps), self.gradient.halved))
+        usages, shapes, halved = zip(*found, strict=True)
+        self.log.say(plan.measured(shapes[0], usages, self.device.type == "cuda"))
+        if any(halved):
+            self._note_halving([(names, None) for names in halved])
+
+    def _note_halving(self, found: list[tuple[list[str], XydError | None]]) -> None:
+        """What did not fit into memory on some rank is said and logged; a single pair that did not ends the run.
+
+        `found`: of every rank, the micro-batches that it halved, and its error.
+        """
+        step = self.state.step
+        if halved := [name for names, _ in found for name in names]:
+            self.state.halved += len(halved)
+            self.log.event({"event": "micro-batch halved", "step": step, "why": "out of memory", "shapes": halved})
+            self.log.say(
+                f"step {step}: too little memory for {', '.join(halved)}: computed in halves, as what is as large will "
+                f"be from now on ({self.state.halved} so far). A lower train.max_tokens would save the time this takes."
+            )
+        for _, error in found:
+            if error is not None:
+                raise error
+
     def _log_window(self, last: StepFigures) -> None:
         values = {**self.state.take_window(), "learning_rate": self.learning_rate()}
         if distributed.is_main() and not last.is_skipped:
@@ -351,10 +380,15 @@ class Trainer:
             values.update({f"gradient_norm_by_layer/{name}": norm * unclipped for name, norm in by_layer.items()})
         self.log.scalars(self.state.step, values)
 
-    def _tell(self, report: EvalReport, is_best: bool, seconds: float, train_seconds: float) -> None:
-        """One line for a person, the points for TensorBoard, samples, and in words what should worry."""
+    def _tell(self, report: EvalReport, is_best: bool, seconds: float, since: dict[str, float]) -> None:
+        """One line for a person, the points for TensorBoard, samples, and in words what should worry.
+
+        `seconds`: of this validation; `since`: sums of the steps since the one before.
+        """
         state, t = self.state, self.config.train
+        train_seconds = since.get("seconds", 0.0)
         time_share = seconds / (seconds + train_seconds)
+        data_share = since["data_seconds"] / train_seconds if train_seconds else 0.0
         self.log.scalars(state.step, {**report.scalars(), "seconds": seconds, "time_share": time_share}, side="valid")
         bleu = "" if report.bleu is None else f" · BLEU {report.bleu:.2f} chrF {report.chrf:.2f}"
         patience = f"{state.without_gain} of {t.patience}" if t.patience else f"{state.without_gain}"
@@ -362,7 +396,7 @@ class Trainer:
         self.log.say(
             f"step {state.step} · epoch {state.epoch + 1} · train nll {state.history[-1][1]:.3f} · "
             f"valid nll {report.nll:.3f} (perplexity {report.perplexity:.2f}){bleu} · {gain} · "
-            f"{seconds:.0f} s ({time_share:.0%} of the time)"
+            f"{seconds:.0f} s ({time_share:.0%} of the time) · data {data_share:.1%}"
         )
         if samples := report.samples_text():
             self.log.text("samples", state.step, samples)
@@ -398,21 +432,14 @@ class Trainer:
     # ── saving and ending ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _save(self, names: list[str]) -> None:
-        """A checkpoint under these names; surplus snapshots go. Every rank gives its random state."""
-        rng = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            rng["cuda"] = torch.cuda.get_rng_state(self.device)
-        states = distributed.gather(rng)
-        distributed.on_main(lambda: self._write(names, states))
+        """A checkpoint under these names; surplus snapshots go."""
+        self.state.seconds += distributed.on_main(lambda: self._write(names))
 
-    def _write(self, names: list[str], rng: list[dict[str, torch.Tensor]]) -> None:
+    def _write(self, names: list[str]) -> float:
+        """On rank 0. Returns the seconds it took."""
         t = self.config.train
         facts: dict[str, Any] = {"metric": t.metric, "score": self.state.last_score}
-        state = {
-            "train_state": dataclasses.asdict(self.state),
-            "optimizer": self.optimizer.state_dict(),
-            "rng": rng,
-        }
+        state = {"train_state": dataclasses.asdict(self.state), "optimizer": self.optimizer.state_dict()}
         checkpoint.save(self.run, names, self.model, self.state.step, facts, state)
         checkpoint.keep_snapshots(self.run, [name for _, name in self._snapshots()[: t.keep_checkpoints]])
         facts = {
@@ -422,8 +449,10 @@ class Trainer:
             "precision": str(self.dtype).removeprefix("torch."),
             "workers": distributed.world_size(),
             "threads": self.threads,
+            "cores": distributed.num_cores(),
         }
         write_run_json(self.config, self.state, facts)
+        return self._lap()
 
     def _interrupted(self, number: int) -> int:
         self.log.end_bar()
@@ -441,38 +470,4 @@ class Trainer:
         self.signal = number
 
     def _finish(self) -> None:
-        """On rank 0: average the best, choose what is better on valid, evaluate it once on test, write report.json."""
-        t = self.config.train
-        snapshots = [name for _, name in self._snapshots()[: t.average]]
-        averaged = [name for name in snapshots if checkpoint.index_of(self.run.checkpoints_dir / name) is not None]
-        checkpoint.load_weights(self.model, checkpoint.find(self.run, "best")[0])
-        candidates = {"best": self._evaluate_valid(with_bleu=True)}
-        if len(averaged) > 1:
-            checkpoint.average(self.run, averaged, self.model)
-            candidates["averaged"] = self._evaluate_valid(with_bleu=True)
-            checkpoint.save(self.run, ["averaged"], self.model, self.state.step, {"average_of": averaged})
-        scores = {name: getattr(report, t.metric) for name, report in candidates.items()}
-        chosen = "averaged" if "averaged" in scores and is_better(scores["averaged"], scores["best"], t) else "best"
-        told = ", ".join(f"{name} {t.metric} {score:.4f}" for name, score in scores.items())
-        self.log.say(f"\nvalid, checkpoint {chosen} ({told})\n{candidates[chosen].table()}")
-        report: dict[str, Any] = {
-            "checkpoint": chosen,
-            "step": self.state.step,
-            "best_step": self.state.best_step,
-            "tokens": self.state.tokens,
-            "seconds": round(self.state.seconds, 1),
-            "seed": self.config.run.seed,
-            "valid": {name: r.as_dict() for name, r in candidates.items()},
-            "test": None,
-        }
-        if self.config.data.test is not None:
-            checkpoint.load_weights(self.model, checkpoint.find(self.run, chosen)[0])
-            with distributed.all_threads(t.threads):
-                samples = self.config.evaluate.samples
-                test = evaluate_split(self.translator, corpus.open_split(self.run, "test"), samples=samples)
-            report["test"] = test.as_dict()
-            self.log.say(f"\ntest, checkpoint {chosen}\n{test.table()}")
-        atomic_write(self.run.report_path, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-        self.log.say(
-            f"\nreport: {self.run.report_path}\ntranslate with: xyd translate {os.path.relpath(self.run.root)}"
-        )
+        finish(self.run, self.translator, self.state, self.log, lambda: self._evaluate_valid(with_bleu=True))

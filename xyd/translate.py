@@ -6,24 +6,23 @@ One text in is one translation out, always. Nothing is cut in silence: `Translat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from xyd import checkpoint as checkpoints
-from xyd.batching import pad_sources, start_id
-from xyd.config import EOS_ID, Config
-from xyd.decode import Hypothesis, beam_search, greedy, penalty, sample
+from xyd.batching import start_id
+from xyd.config import Config
+from xyd.decode import Hypothesis, penalty
 from xyd.distributed import choose_device
 from xyd.errors import CheckpointError, ConfigError
 from xyd.files import RunDir
 from xyd.guards import split_text, without_loops
-from xyd.model import KVCache, Transformer
+from xyd.model import Transformer
+from xyd.search import Searcher
 from xyd.text import normalise
 from xyd.tokenizer import Tokenizer
 
@@ -76,22 +75,6 @@ class _Outcome(NamedTuple):
     looped: bool
 
 
-class _ModelStep:
-    """The model and its cache as a step function for `decode`."""
-
-    def __init__(self, model: Transformer, cache: KVCache) -> None:
-        self.model, self.cache = model, cache
-
-    def __call__(self, ids: Int[Tensor, " R"]) -> Float[Tensor, "R V"]:
-        return self.model.decode_step(ids, self.cache)
-
-    def reorder(self, rows: Int[Tensor, " R2"]) -> None:
-        self.cache.reorder(rows)
-
-    def keep(self, sentences: Int[Tensor, " B2"]) -> None:
-        self.cache.keep(sentences)
-
-
 class Translator:
     """A model, its tokenizer and its directions, ready to translate; also used in training, around the live model."""
 
@@ -109,6 +92,7 @@ class Translator:
         self.config = config
         self.directions = list(directions)
         self.device = torch.device(device)
+        self._searcher: Searcher | None = None
 
     @classmethod
     def load(cls, run: str | Path, checkpoint: str | None = None, device: str = "auto") -> Translator:
@@ -160,7 +144,7 @@ class Translator:
         self._check_search(beam_size, n_best, alpha)
         parts_of = self._parts(texts)
         parts = [part for parts in parts_of for part in parts]
-        outcomes: Iterator[_Outcome] = iter(self._search(parts, to, beam_size, n_best, alpha))
+        outcomes = iter(self._search(parts, to, beam_size, n_best, alpha))
         return [
             self._join(text, parts, [next(outcomes) for _ in parts], to, n_best, alpha)
             for text, parts in zip(texts, parts_of, strict=True)
@@ -219,42 +203,31 @@ class Translator:
         return self.config.model.max_length - 1
 
     def _search(self, parts: list[_Part], to: str, beam_size: int, n_best: int, alpha: float) -> list[_Outcome]:
-        """The outcome of each part, in order. Parts of similar length share a batch."""
-        decode = self.config.decode
-        width = beam_size if decode.temperature is None else 1
-        generator = torch.Generator(self.device).manual_seed(self.config.run.seed)
-        outcomes: dict[int, _Outcome] = {}
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.inference_mode():
-                for rows in _batches([len(part.ids) for part in parts], decode.max_tokens // width):
-                    found = self._search_batch([parts[i].ids for i in rows], to, width, n_best, alpha, generator)
-                    for i, hypotheses in zip(rows, found, strict=True):
-                        outcomes[i] = self._outcome(parts[i], hypotheses, n_best)
-        finally:
-            self.model.train(was_training)
-        return [outcomes[i] for i in range(len(parts))]
+        """The outcome of each part, in order."""
+        # Two hypotheses may spell the same text: with the whole beam to choose from, n distinct ones are likelier.
+        num_kept = 1 if n_best == 1 else beam_size
+        found = self._search_ids([part.ids for part in parts], to, beam_size, num_kept, alpha)
+        return [self._outcome(part, hypotheses, n_best) for part, hypotheses in zip(parts, found, strict=True)]
 
-    def _search_batch(
-        self, sources: list[list[int]], to: str, width: int, n_best: int, alpha: float, generator: torch.Generator
+    def _search_ids(
+        self, sources: list[list[int]], to: str, beam_size: int, n_best: int, alpha: float
     ) -> list[list[Hypothesis]]:
         decode = self.config.decode
-        src, src_mask = (tensor.to(self.device) for tensor in pad_sources(sources))
         limits = [int(decode.max_length_factor * len(ids)) + decode.max_length_extra for ids in sources]
-        max_lengths = torch.tensor([min(max(limit, 1), self._room) for limit in limits], device=self.device)
-        start_ids = torch.full((len(sources),), start_id(self.tokenizer, self.directions, to), device=self.device)
-        memory = self.model.encode(src, src_mask)
-        step = _ModelStep(self.model, self.model.start_cache(memory, src_mask, int(max_lengths.max()) + 1))
-        search = (step, start_ids, max_lengths, self.tokenizer.banned_ids, EOS_ID)
-        form = decode.length_penalty_form
-        if decode.temperature is not None:
-            sampling = (decode.temperature, decode.top_k, decode.top_p, generator)
-            return [[one] for one in sample(*search, *sampling, length_penalty=alpha, form=form)]
-        if width == 1:
-            return [[one] for one in greedy(*search, length_penalty=alpha, form=form)]
-        # Two hypotheses may spell the same text: with the whole beam to choose from, n distinct ones are likelier.
-        return beam_search(*search, width, alpha, form, n_best=1 if n_best == 1 else width)
+        max_lengths = [min(max(limit, 1), self._room) for limit in limits]
+        start = start_id(self.tokenizer, self.directions, to)
+        return self.searcher.search(sources, start, max_lengths, beam_size, alpha, n_best, self.config.run.seed)
+
+    @property
+    def searcher(self) -> Searcher:
+        """The model made ready for search."""
+        if self._searcher is None:
+            self._searcher = Searcher(self.model, self.config.decode, self.device, self.tokenizer.banned_ids)
+        return self._searcher
+
+    def refresh(self) -> None:
+        """The model's weights have changed: make it ready for search anew."""
+        self._searcher = None
 
     def _outcome(self, part: _Part, hypotheses: list[Hypothesis], n_best: int) -> _Outcome:
         """Hypotheses of one part → distinct texts without loops."""
@@ -303,15 +276,3 @@ class Translator:
         if len(candidates) < n_best:
             warnings.append(f"{len(candidates)} of {n_best} translations: there were no more distinct ones")
         return Translation(source, candidates[0]["text"], candidates[0]["score"], status, warnings, candidates)
-
-
-def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Indexes in batches, longest texts first; at most `max_tokens` padded source tokens, EOS counted, or one text."""
-    batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * (lengths[batch[0]] + 1) > max_tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch

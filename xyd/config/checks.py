@@ -89,7 +89,7 @@ def impossible(config: Config) -> Iterator[Finding]:
             f"train.metric: {train.metric} decides at every validation, so evaluate.bleu_every must be 1, "
             f"not {config.evaluate.bleu_every}",
         )
-    if train.workers > 1 and train.device.startswith("cuda:"):
+    if train.workers not in ("auto", 1) and train.device.startswith("cuda:"):
         yield (
             (("train", "workers"), ("train", "device")),
             f"train.workers: {train.workers} workers cannot share the one GPU of train.device {train.device}; "
@@ -155,7 +155,7 @@ def cautions(config: Config) -> list[str]:
             f"train.max_tokens {train.max_tokens} cannot hold one pair of the longest lines "
             f"(2 x model.max_length = {2 * model.max_length}); such a pair makes a micro-batch of its own"
         )
-    if train.workers > 1 and train.max_tokens > train.tokens_per_step:
+    if train.workers not in ("auto", 1) and train.max_tokens > train.tokens_per_step:
         found.append(
             f"train.max_tokens {train.max_tokens} is above train.tokens_per_step {train.tokens_per_step}: a step is "
             f"often one micro-batch, and {train.workers} workers have nothing to share; lower max_tokens"

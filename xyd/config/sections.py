@@ -55,6 +55,13 @@ def _device(name: str) -> str:
     return name
 
 
+def _workers(value: Any) -> Any:
+    value = _whole(value)
+    if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ValueError(f"expected auto or a whole number of at least 1, got {value!r}")
+    return value
+
+
 def _directions(value: Any) -> Any:
     if value == "all":
         return value
@@ -77,6 +84,7 @@ def _split_kind(value: Any) -> str:
 
 Int = Annotated[int, BeforeValidator(_whole)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
+Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
 Language = Annotated[str, AfterValidator(_language)]
 LanguageFiles = Annotated[dict[Language, FilePath], Field(min_length=2)]
 
@@ -311,8 +319,10 @@ class TrainConfig(Section):
     device: Annotated[str, AfterValidator(_device)] = Field(
         default="auto", description="auto, cpu, cuda or cuda:N; auto = a GPU if there is one."
     )
-    workers: Annotated[Int, Field(ge=1)] = Field(
-        default=1, description="Training processes on this machine; they share the tokens of a step."
+    workers: Workers = Field(
+        default="auto",
+        description="Training processes on this machine; they share the tokens of a step, and results do not depend on "
+        "their number. auto = measured before the first step: one, or one a core; one on a GPU.",
     )
     threads: Annotated[Int, Field(ge=1)] | None = Field(
         default=None, description="CPU threads of each worker; null = cores divided by workers."
@@ -351,7 +361,17 @@ class DecodeConfig(Section):
         default=10, description="Tokens added to max_length_factor times the source's tokens."
     )
     max_tokens: Annotated[Int, Field(ge=1)] = Field(
-        default=4096, description="Padded source tokens times beams of one batch; bounds memory."
+        default=16384, description="Padded source tokens times beams of one batch; bounds memory."
+    )
+    precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
+        default="auto",
+        description="Arithmetic of search's matrix products, the rest is fp32; auto = the fastest of the hardware's.",
+    )
+    workers: Workers = Field(
+        default="auto", description="Batches searched at a time on a CPU, by one thread each; auto = one per core."
+    )
+    capture: bool = Field(
+        default=False, description="On a GPU, record the decode step and replay it as a CUDA graph (experimental)."
     )
     temperature: Annotated[float, Field(gt=0.0)] | None = Field(
         default=None, description="Draw at random at this temperature instead of searching; null = search."

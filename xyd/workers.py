@@ -1,0 +1,200 @@
+"""How many processes train on this machine, where `train.workers` is `auto`: measured, or by rule where that is dearer.
+
+One process with a thread for each core loses time where operations are small, one process a core where they are large,
+and by the exchange of gradients. Which is faster depends on the machine, so a few real steps are trained both ways, in
+processes of their own, and thrown away. A run that goes on keeps the number it had: its sums stay the same bit for bit.
+"""
+
+import itertools
+import json
+import multiprocessing
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import numpy as np
+import torch
+
+from xyd import corpus, distributed, memory, plan
+from xyd.batching import Split, plan_epoch, start_ids
+from xyd.config import Config
+from xyd.errors import XydError
+from xyd.files import RunDir
+from xyd.model import Transformer
+from xyd.optim import Gradients, build_optimizer
+from xyd.resume import manifest
+from xyd.step import StepGradient, Sums
+from xyd.tokenizer import Tokenizer
+
+MEASURE_SECONDS = 4.0  # of training for each setting; its start takes as long again
+SAMPLE = 100_000  # pairs that the measured steps are made of
+CORE_SPEED = 5e10  # operations a second that one core is taken to do, for forecasts only
+START_SECONDS, WORTH_MINUTES = 20.0, 2.0  # forecasts: too short for a second process; too short to be measured
+STEP_LIMIT = 30.0  # seconds for one micro-batch, by forecast, beyond which nothing is measured
+SMALL = 20_000_000  # parameters up to which, by rule, a process a core is faster
+GAIN = 1.03  # by which more processes must be faster, since they take more memory
+
+
+def choose_workers(config: Config, run: RunDir, device: torch.device, say: Callable[[str], None]) -> int:
+    """The number of training processes, said in one line with its reason unless the user has fixed it.
+
+    The data must be prepared. Raises SystemExit where a signal ends the measurement.
+    """
+    wanted, cores = config.train.workers, distributed.num_cores()
+    if wanted != "auto":
+        return distributed.usable_workers(wanted, device)
+    if device.type != "cpu":
+        others = torch.cuda.device_count() - 1
+        say(f"workers: 1, on the GPU{f'; train.workers: {others + 1} uses all of them' if others else ''}")
+        return 1
+    if (kept := _of_the_run(run, cores)) is not None:
+        say(f"workers: {kept}, as this run has been trained")
+        return kept
+    choice, reason = _choose(config, run, cores, say)
+    say(f"workers: {_setting(config, choice)} ({reason})")
+    return choice
+
+
+def _of_the_run(run: RunDir, cores: int) -> int | None:
+    """With how many workers the run was saved, on as many cores; None where it was not."""
+    try:
+        saved = json.loads(run.run_path.read_text(encoding="utf-8"))
+        return int(saved["workers"]) if saved["cores"] == cores else None
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, damaged, or from before there was a choice
+        return None
+
+
+def _choose(config: Config, run: RunDir, cores: int, say: Callable[[str], None]) -> tuple[int, str]:
+    """The number of workers, and why."""
+    t = config.train
+    split = corpus.open_split(run, "train")
+    vocab_size = Tokenizer.load(run.tokenizer_path).vocab_size
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in Transformer(config.model, vocab_size).parameters())
+    is_bf16 = distributed.choose_dtype(t.precision, torch.device("cpu")) == torch.bfloat16
+    needed = plan.forecast(config, parameters, vocab_size, is_bf16).memory + plan.LIBRARIES
+    free = memory.free()
+    bounds = [
+        (cores // distributed.num_threads(t.threads, cores), "one core" if cores < 2 else "as train.threads asks"),
+        (
+            int(np.median([len(step) for step in _some_steps(config, split)])),
+            "a step is one micro-batch, which cannot be shared; a lower train.max_tokens would cut it",
+        ),
+    ]
+    if free is not None:
+        told = f"each takes {memory.gigabytes(needed)}, and {memory.gigabytes(free)} are free"
+        bounds.append((free // needed, told))
+    most, reason = min(bounds)
+    if most < 2:
+        return 1, reason
+
+    seconds = 6 * parameters * _tokens(config, split) / (CORE_SPEED * cores)
+    part_seconds = 6 * parameters * t.max_tokens / 2 / CORE_SPEED
+    if seconds < START_SECONDS:
+        return 1, "too short a run for a second process to start"
+    is_short = seconds < 60 * WORTH_MINUTES or (t.max_minutes is not None and t.max_minutes < 5 * WORTH_MINUTES)
+    if is_short or part_seconds > STEP_LIMIT:
+        why = "too short a run to measure" if is_short else "too large a model to measure"
+        size = "small" if parameters <= SMALL else "large"
+        return most if parameters <= SMALL else 1, f"by rule, for a {size} model: {why}"
+    middle = 2 ** (most.bit_length() // 2)  # 2 of 4, 4 of 8 and of 16
+    settings = sorted({1, most, middle} if most >= 4 else {1, most})
+    say(f"workers: trying {', '.join(map(str, settings))} for some seconds each")
+    speeds = {workers: _speed(config, run, workers) for workers in settings}
+    return fastest(config, speeds)
+
+
+def fastest(config: Config, speeds: dict[int, float]) -> tuple[int, str]:
+    """The setting that is worth it, and what was measured, from tokens per second by number of workers."""
+    best = 1
+    for workers in sorted(speeds):
+        if speeds[workers] > speeds[best] * (GAIN if workers > 1 else 1):
+            best = workers
+    others = [
+        f"{_setting(config, w)} {f'{speed:,.0f}' if speed else 'could not train'}"
+        for w, speed in speeds.items()
+        if w != best
+    ]
+    return best, f"{speeds[best]:,.0f} tokens/s; {', '.join(others)}"
+
+
+def _setting(config: Config, workers: int) -> str:
+    threads = distributed.num_threads(config.train.threads, workers)
+    return f"{workers} of {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _tokens(config: Config, split: corpus.PreparedSplit) -> int:
+    """Target tokens that the run will see at most."""
+    t, epoch = config.train, int(split.tgt_lengths.sum()) + len(split)
+    return min(t.max_steps * t.tokens_per_step, epoch * t.max_epochs if t.max_epochs else epoch * t.max_steps)
+
+
+def _some_steps(config: Config, split: Split) -> list[list[np.ndarray]]:
+    """Steps of an epoch; of a large corpus, of a part of it."""
+    rows = np.arange(len(split.src_lengths))
+    if len(rows) > SAMPLE:
+        rows = np.sort(np.random.default_rng(config.run.seed).choice(rows, SAMPLE, replace=False))
+    t, lengths = config.train, (split.src_lengths[rows], split.tgt_lengths[rows])
+    steps = plan_epoch(
+        *lengths, max_tokens=t.max_tokens, tokens_per_step=t.tokens_per_step, seed=config.run.seed, epoch=0
+    )
+    return [[rows[members] for members in step] for step in steps]
+
+
+def _speed(config: Config, run: RunDir, workers: int) -> float:
+    """Real target tokens per second of that many workers; 0 where they could not train."""
+    receiver, sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
+    with receiver, sender:
+        code = distributed.launch(_measure, workers, (config, run, sender))
+        if code in (130, 143):
+            raise SystemExit(code)
+        return float(receiver.recv()) if receiver.poll() else 0.0
+
+
+def _measure(config: Config, run: RunDir, sender: Connection) -> int:
+    """Train for some seconds on this rank's share of real steps; rank 0 sends the tokens per second of all."""
+    device = torch.device("cpu")
+    distributed.start(device)
+    try:
+        speed = _tokens_per_second(config, run, device)
+        if distributed.is_main():
+            sender.send(speed)
+        return 0
+    except XydError:
+        return 2
+    finally:
+        distributed.stop()
+
+
+def _tokens_per_second(config: Config, run: RunDir, device: torch.device) -> float:
+    t, size = config.train, distributed.world_size()
+    torch.set_num_threads(distributed.num_threads(t.threads, size))
+    torch.manual_seed(config.run.seed)
+    split, tokenizer = corpus.open_split(run, "train"), Tokenizer.load(run.tokenizer_path)
+    model = Transformer(config.model, tokenizer.vocab_size)
+    gradients = Gradients(model, distributed.choose_dtype(t.precision, device))
+    optimizer = build_optimizer(model, t)
+    starts = start_ids(tokenizer, manifest(run)["directions"])
+    gradient = StepGradient(gradients, split, starts, t.label_smoothing, config.run.seed)
+
+    def step(micro_batches: list[np.ndarray]) -> int:
+        gradient.compute(micro_batches, 1)
+        if distributed.is_main():
+            gradients.extras += torch.tensor(Sums(seconds=time.perf_counter() - began))
+        distributed.sum_in_place(gradients.buffer)
+        gradients.clip(float(gradients.norm()), 1.0)
+        optimizer.step()
+        gradients.refresh()
+        return gradient.num_tokens(micro_batches)
+
+    # A step of a large model takes minutes: two micro-batches for each core are enough of it.
+    steps = [micro_batches[: 2 * distributed.num_cores()] for micro_batches in _some_steps(config, split)]
+    began = time.perf_counter()
+    step(steps[0][:size])  # warm
+    tokens = 0
+    began = time.perf_counter()
+    for micro_batches in itertools.cycle(steps):
+        tokens += step(micro_batches)
+        if (seconds := Sums(*gradients.extras.tolist()).seconds) > MEASURE_SECONDS:  # every rank, by rank 0's clock
+            break
+    return tokens / seconds
