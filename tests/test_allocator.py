@@ -11,7 +11,7 @@ import resource, sys, torch
 from xyd.allocator import keep_freed_memory
 kept = keep_freed_memory() if sys.argv[1] == "keep" else True
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(3): torch.ones(10, 1_000_000)
+for _ in range(40): torch.ones(10, 1_000_000)  # until the heap has settled
 before = faults()
 for _ in range(5): torch.ones(10, 1_000_000)
 print(kept, faults() - before)

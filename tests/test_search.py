@@ -1,13 +1,18 @@
 """search: the same hypotheses whatever the batches and workers; batches keep their budget and go round."""
 
+import time
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from toy import start
 
 from xyd.config import BOS_ID, EOS_ID, DecodeConfig, ModelConfig
+from xyd.errors import NumericsError, XydError
 from xyd.model import Transformer
-from xyd.search import Searcher, choose_precision, cut, in_parallel
+from xyd.search import Searcher, choose_precision, cut
 
 
 def make_model() -> Transformer:
@@ -83,12 +88,56 @@ def test_a_model_in_training_goes_on_in_training() -> None:
 
 
 def test_the_error_of_a_worker_reaches_the_caller() -> None:
-    def work(rows: list[int]) -> None:
-        if rows == [2]:
-            raise ValueError("two")
+    model = make_model()
+    with torch.no_grad():
+        model.output.bias[7] = torch.nan
+    searcher = Searcher(model, DecodeConfig(precision="fp32", max_tokens=100, workers=2), "cpu", [0, BOS_ID])
+    with pytest.raises(NumericsError, match="NaN"):
+        searcher.search(make_sources(60), BOS_ID, [5] * 60, 1, 1.0)
 
-    with pytest.raises(ValueError, match="two"):
-        in_parallel(work, [[1], [2], [3]], 2)
+
+def test_a_worker_that_is_killed_is_an_error_and_the_next_search_has_new_ones() -> None:
+    config = DecodeConfig(precision="fp32", max_tokens=100, workers=2)
+    searcher = Searcher(make_model(), config, "cpu", [0, BOS_ID])
+    sources = make_sources(60)
+    expected = searcher.search(sources, BOS_ID, [5] * 60, 1, 1.0)
+    assert searcher._pool is not None
+    for process in list(searcher._pool[1]._processes.values()):
+        process.kill()
+    with pytest.raises(XydError, match=r"was killed.*decode\.workers"):
+        searcher.search(sources, BOS_ID, [5] * 60, 1, 1.0)
+    assert searcher.search(sources, BOS_ID, [5] * 60, 1, 1.0) == expected
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import sys, time\n"
+        f"sys.path[:0] = [{str(Path(__file__).parent)!r}]\n"
+        "import test_search as t\n"
+        "s = t.Searcher(t.make_model(), t.DecodeConfig(precision='fp32', max_tokens=100, workers=2), 'cpu', [0])\n"
+        "s.search(t.make_sources(60), t.BOS_ID, [5] * 60, 1, 1.0)\n"
+        "print(*s._pool[1]._processes, flush=True)\n"
+        "time.sleep(60)\n",
+        encoding="utf-8",
+    )
+    with start(script) as parent:
+        assert parent.stdout is not None
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(workers) == 2
+        parent.kill()
+        parent.wait()
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and any(is_alive(pid) for pid in workers):
+            time.sleep(0.1)
+        assert not any(is_alive(pid) for pid in workers)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 200), st.integers(1, 4))

@@ -5,7 +5,7 @@ import functools
 import sys
 
 # <malloc.h>
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
 
 
 @functools.cache
@@ -21,5 +21,5 @@ def keep_freed_memory() -> bool:
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "gnu_get_libc_version"):  # musl has no such settings
         return False
-    settings = ((M_MMAP_THRESHOLD, 2**30), (M_TRIM_THRESHOLD, 2**31 - 1), (M_ARENA_MAX, 1))
+    settings = ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_ARENA_MAX, 1))
     return all(libc.mallopt(ctypes.c_int(name), ctypes.c_int(value)) == 1 for name, value in settings)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,14 +22,17 @@ from xyd.batching import pad_sources
 from xyd.capture import CapturedStep
 from xyd.config import EOS_ID, DecodeConfig
 from xyd.decode import Hypothesis, Step, beam_search, greedy, sample
+from xyd.errors import XydError
 from xyd.model import KVCache, Transformer
 from xyd.quantize import Precision, prepared
 
 # Elements of logits at once: on a CPU they stay in its caches between the product and the choice of the best.
 BLOCK_ELEMENTS = 2**22
 GPU_BLOCK_ELEMENTS = 2**28
+MAX_TOKENS, GPU_MAX_TOKENS = 2048, 32768  # padded source tokens times beams of one batch
 ENCODE_TOKENS = 512  # padded source tokens that the encoder reads at once on a CPU: its states stay in the caches
-MIN_SENTENCES = 8  # a worker's least
+MIN_SENTENCES = 32  # fewer are done before other processes have begun
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 class ModelStep:
@@ -44,6 +54,19 @@ class ModelStep:
         self.cache.keep(sentences)
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One batch and how to search it; what a worker is sent."""
+
+    sources: list[Sequence[int]]  # bare ids, longest first
+    start_id: int
+    max_lengths: list[int]
+    beam_size: int
+    length_penalty: float
+    n_best: int
+    seed: int
+
+
 class Searcher:
     """A model made ready for search. It keeps its own copy of the weights: make a new one when they have changed."""
 
@@ -52,7 +75,9 @@ class Searcher:
     ) -> None:
         self.config, self.device, self.banned_ids = config, torch.device(device), list(banned_ids)
         self.precision = choose_precision(config.precision, self.device)
+        self.max_tokens = config.max_tokens or (MAX_TOKENS if self.device.type == "cpu" else GPU_MAX_TOKENS)
         self.model = prepared(model, self.precision)
+        self._pool: tuple[int, ProcessPoolExecutor] | None = None
         keep_freed_memory()
 
     def search(
@@ -70,34 +95,66 @@ class Searcher:
         `max_lengths` counts bare ids. With `decode.temperature` one hypothesis is drawn instead, from `seed`.
         """
         width = beam_size if self.config.temperature is None else 1
-        lengths = [len(ids) for ids in sources]
-        workers = self._workers(len(sources))
-        batches = cut(lengths, max(1, self.config.max_tokens // width), workers)
+        workers = self._num_workers(len(sources))
+        batches = cut([len(ids) for ids in sources], max(1, self.max_tokens // width), workers)
+        jobs = [
+            Job(
+                [sources[i] for i in rows],
+                start_id,
+                [max_lengths[i] for i in rows],
+                beam_size,
+                length_penalty,
+                n_best,
+                seed + rows[0],
+            )
+            for rows in batches
+        ]
         found: list[list[Hypothesis]] = [[] for _ in sources]
-
-        def work(rows: list[int]) -> None:
-            generator = torch.Generator(self.device).manual_seed(seed + rows[0])
-            with torch.inference_mode():
-                memory, src_mask = self._encode([sources[i] for i in rows])
-                limits = torch.tensor([max_lengths[i] for i in rows], device=self.device)
-                cache = self.model.start_cache(memory, src_mask, int(limits.max()) + 1)
-                step = CapturedStep(self.model, cache) if self.config.capture else ModelStep(self.model, cache)
-                starts = torch.full((len(rows),), start_id, device=self.device)
-                hypotheses = self._search(step, starts, limits, beam_size, length_penalty, n_best, generator)
+        for rows, hypotheses in zip(batches, self._in_workers(jobs, workers), strict=True):
             for i, best in zip(rows, hypotheses, strict=True):
                 found[i] = best
-
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            if self.device.type == "cpu":
-                in_parallel(work, batches, workers)
-            else:
-                for rows in batches:
-                    work(rows)
-        finally:
-            self.model.train(was_training)
         return found
+
+    def _num_workers(self, num_sentences: int) -> int:
+        """Processes that search; a GPU, or a handful of sentences, is work for this one alone."""
+        if self.device.type != "cpu" or not sys.platform.startswith("linux") or num_sentences < MIN_SENTENCES:
+            return 1
+        return torch.get_num_threads() if self.config.workers == "auto" else self.config.workers
+
+    def _in_workers(self, jobs: Sequence[Job], workers: int) -> list[list[list[Hypothesis]]]:
+        """The results of all jobs. The workers live as long as the Searcher and share its memory."""
+        if workers == 1 or len(jobs) < 2:
+            was_training, threads = self.model.training, torch.get_num_threads()
+            self.model.eval()
+            if self.device.type == "cpu":  # a decode step is too small to be shared by two cores
+                torch.set_num_threads(1)
+            try:
+                return [self.work(job) for job in jobs]
+            finally:
+                self.model.train(was_training)
+                torch.set_num_threads(threads)
+        if self._pool is None or self._pool[0] != workers:
+            context = multiprocessing.get_context("fork")
+            self._pool = workers, ProcessPoolExecutor(workers, context, _begin, (self, os.getpid()))
+        try:
+            return list(self._pool[1].map(_work, jobs))
+        except BrokenProcessPool as e:
+            self._pool = None
+            raise XydError(
+                "a process that searched was killed, perhaps for lack of memory: lower decode.workers or "
+                "decode.max_tokens"
+            ) from e
+
+    def work(self, job: Job) -> list[list[Hypothesis]]:
+        """One batch, longest source first, on this thread."""
+        generator = torch.Generator(self.device).manual_seed(job.seed)
+        with torch.inference_mode():
+            memory, src_mask = self._encode(job.sources)
+            limits = torch.tensor(job.max_lengths, device=self.device)
+            cache = self.model.start_cache(memory, src_mask, int(limits.max()) + 1)
+            step = CapturedStep(self.model, cache) if self.config.capture else ModelStep(self.model, cache)
+            starts = torch.full((len(job.sources),), job.start_id, device=self.device)
+            return self._search(step, starts, limits, job.beam_size, job.length_penalty, job.n_best, generator)
 
     def _encode(self, sources: list[Sequence[int]]) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B S"]]:
         """The memory of a batch, longest source first. On a CPU some sentences at a time, with less padding."""
@@ -130,12 +187,25 @@ class Searcher:
             return [[one] for one in greedy(*search, length_penalty, form)]
         return beam_search(*search, beam_size, length_penalty, form, n_best)
 
-    def _workers(self, num_sentences: int) -> int:
-        """How many batches are searched at a time; a GPU, or a handful of sentences, is work for one."""
-        if self.device.type != "cpu" or num_sentences < 2 * MIN_SENTENCES:
-            return 1
-        wanted = torch.get_num_threads() if self.config.workers == "auto" else self.config.workers
-        return max(1, min(wanted, num_sentences // MIN_SENTENCES))
+
+_searcher: Searcher  # in a worker: the one it works for
+
+
+def _begin(searcher: Searcher, parent: int) -> None:
+    """In a worker that was just forked: one thread, no handler of signals, and an end when the parent ends."""
+    global _searcher
+    _searcher = searcher
+    searcher.model.eval()
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has it too, and ends the worker
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _work(job: Job) -> list[list[Hypothesis]]:
+    return _searcher.work(job)
 
 
 def choose_precision(wanted: str, device: torch.device) -> Precision:
@@ -148,21 +218,6 @@ def choose_precision(wanted: str, device: torch.device) -> Precision:
     if not (has.get("avx512_bf16") or has.get("amx_bf16")):
         return "fp32"
     return "int8" if has.get("avx512_vnni") or has.get("amx_int8") else "bf16"
-
-
-def in_parallel(work: Callable[[list[int]], None], items: Sequence[list[int]], workers: int) -> None:
-    """`work` on every item, by `workers` threads of one core each: a decode step is too small to be shared by two."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # of this thread, and of every thread started from here on
-    try:
-        if workers == 1 or len(items) == 1:
-            for item in items:
-                work(item)
-        else:
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(work, items))
-    finally:
-        torch.set_num_threads(threads)
 
 
 def cut(lengths: Sequence[int], max_tokens: int, workers: int = 1) -> list[list[int]]:

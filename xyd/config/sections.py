@@ -360,15 +360,15 @@ class DecodeConfig(Section):
     max_length_extra: Annotated[Int, Field(ge=0)] = Field(
         default=10, description="Tokens added to max_length_factor times the source's tokens."
     )
-    max_tokens: Annotated[Int, Field(ge=1)] = Field(
-        default=16384, description="Padded source tokens times beams of one batch; bounds memory."
+    max_tokens: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Padded source tokens times beams of one batch; null = 2048, on a GPU 32768."
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
         default="auto",
         description="Arithmetic of search's matrix products, the rest is fp32; auto = the fastest of the hardware's.",
     )
     workers: Workers = Field(
-        default="auto", description="Batches searched at a time on a CPU, by one thread each; auto = one per core."
+        default="auto", description="Processes that search when there is enough to do, one core each; auto = all cores."
     )
     capture: bool = Field(
         default=False, description="On a GPU, record the decode step and replay it as a CUDA graph (experimental)."
