@@ -18,7 +18,6 @@ import bench_task
 from bench_rounds import Order, Result, serve
 from bench_speed import BEAM_OF, WARM_UP, search_speed, seconds
 from bench_task import LENGTH
-from xyd.tokenizer import Tokenizer
 
 
 def measure(order: Order) -> Result:
@@ -49,6 +48,8 @@ def speed(translator: Any, order: Order) -> Result:
 
 def texts(translator: Any, order: Order) -> Result:
     """Sentences per second from text to text, at natural lengths; also texts, output (files), task, seconds."""
+    from xyd.tokenizer import Tokenizer
+
     known = json.loads(Path(order["texts"]).read_text(encoding="utf-8"))
     tokenizer = Tokenizer.load(Path(order["model"]) / "tokenizer.model")
     pieces = [tokenizer.piece(i) for i in range(tokenizer.vocab_size)]
@@ -70,6 +71,8 @@ def texts(translator: Any, order: Order) -> Result:
 
 def ids(translator: Any, order: Order) -> Result:
     """Greedy ids of the first num_sentences sources of the file texts."""
+    from xyd.tokenizer import Tokenizer
+
     known = json.loads(Path(order["texts"]).read_text(encoding="utf-8"))
     tokenizer = Tokenizer.load(Path(order["model"]) / "tokenizer.model")
     pieces = [tokenizer.piece(i) for i in range(tokenizer.vocab_size)]

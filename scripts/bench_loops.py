@@ -8,6 +8,7 @@ gradients clipped to norm 1. Marian is post-norm and has fixed positions; nothin
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import tempfile
@@ -27,11 +28,11 @@ import bench_task
 from bench_rounds import Order, Result, peak_memory_mb
 from bench_task import CLIP_NORM, LEARNING_RATE, SHAPES, TOKENS_PER_STEP, Sentences, Shape
 from xyd import distributed
-from xyd.batching import Batch, collate_fn, plan_epoch, share
+from xyd.batching import Batch, collate_fn, plan_epoch
 from xyd.config import BOS_ID, EOS_ID, PAD_ID, TrainConfig
-from xyd.loss import token_loss
 from xyd.model import Transformer
 from xyd.optim import Gradients, build_optimizer
+from xyd.step import StepGradient, Sums
 
 SEED = 1
 TRAIN = TrainConfig(learning_rate=LEARNING_RATE)  # AdamW's settings, for all
@@ -50,36 +51,44 @@ class Loop:
     num_parameters: int
 
 
+class Pairs:
+    """The sentences as what batching needs to know of a prepared split."""
+
+    def __init__(self, sentences: Sentences) -> None:
+        self.sentences = sentences
+        self.src_lengths, self.tgt_lengths = _lengths(sentences)
+        self.direction, self.pair_id = np.zeros(len(self.src_lengths), np.int16), np.arange(len(self.src_lengths))
+
+    def src_ids(self, i: int) -> np.ndarray:
+        return self.sentences.src[i]
+
+    def tgt_ids(self, i: int) -> np.ndarray:
+        return self.sentences.tgt[i]
+
+
 def xyd_loop(order: Order, shape: Shape, sentences: Sentences, device: torch.device) -> Loop:
     """What `Trainer.train_step` does, with its shipped settings."""
-    src_lengths, tgt_lengths = _lengths(sentences)
+    pairs = Pairs(sentences)
     model = Transformer(shape.model, shape.vocab_size).to(device)
     g = Gradients(model, distributed.choose_dtype(order.get("precision", "auto"), device))
-    g.work.train()
+    gradient = StepGradient(g, pairs, np.array([BOS_ID]), label_smoothing=0.0, seed=SEED)
     optimizer = build_optimizer(model, TRAIN)
     steps = plan_epoch(
-        src_lengths, tgt_lengths, max_tokens=TRAIN.max_tokens, tokens_per_step=TOKENS_PER_STEP, seed=SEED, epoch=0
-    )
+        pairs.src_lengths, pairs.tgt_lengths, max_tokens=TRAIN.max_tokens, tokens_per_step=TOKENS_PER_STEP, seed=SEED,
+        epoch=0,
+    )  # fmt: skip
+    numbers = itertools.count(1)
 
     def step(micro_batches: list[np.ndarray]) -> int:
-        num_tokens = sum(int(tgt_lengths[rows].sum()) + len(rows) for rows in micro_batches)
-        costs = [len(rows) * int(src_lengths[rows].max() + tgt_lengths[rows].max() + 2) for rows in micro_batches]
-        g.zero()
-        for i in share(costs, distributed.world_size())[distributed.rank()]:
-            batch = _batch(sentences, micro_batches[i], device)
-            states = g.work(batch.src, batch.src_mask, batch.tgt_in)
-            loss = token_loss(states, batch.tgt_out, g.work.output, 0.0)
-            (loss.loss_sum / num_tokens).backward()
-            g.collect()
-            g.extras[:3] += torch.stack(
-                [loss.loss_sum.detach(), loss.nll_sum, loss.nll_sum.new_tensor(batch.tgt_out.numel())]
-            )
+        gradient.compute(micro_batches, next(numbers))
         distributed.sum_in_place(g.buffer)
-        assert math.isfinite(g.extras[:5].tolist()[0])
+        sums = Sums(*g.extras.tolist())
+        assert math.isfinite(sums.loss)
+        assert not gradient.halved, "not enough memory for a micro-batch"
         g.clip(float(g.norm()), CLIP_NORM)
         optimizer.step()
         g.refresh()
-        return num_tokens
+        return gradient.num_tokens(micro_batches)
 
     return Loop(step, steps, [rows[:16] for rows in steps[0]], _count(model))
 

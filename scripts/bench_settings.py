@@ -10,13 +10,13 @@ from bench_task import num_cores
 
 
 def marian_training(shape: str, device: str) -> list[Order]:
-    """MarianMTModel in training: precision (base: bf16), attention, processes x threads of each."""
+    """MarianMTModel in training: precision (base: bf16), attention (its default is sdpa), processes x threads of each."""
     cores = num_cores()
-    processes = [(1, cores)] if cores == 1 or device == "cuda" else [(1, cores), (cores, 1)]
+    processes = [(1, cores)] if cores == 1 or device == "cuda" else [(cores, 1), (1, cores)]
     return [
         {"precision": precision, "attention": attention, "workers": workers, "threads": threads}
-        for precision in (["bf16"] if shape == "base" else ["fp32", "bf16"])
-        for attention in ("sdpa", "eager")
+        for precision in (["bf16"] if shape == "base" else ["bf16", "fp32"])
+        for attention in (["sdpa", "eager"] if device == "cuda" else ["eager", "sdpa"])
         for workers, threads in processes
     ]
 

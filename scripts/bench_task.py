@@ -21,7 +21,6 @@ import numpy as np
 
 from xyd.config import EOS_ID, ModelConfig, TokenizerConfig
 from xyd.files import atomic_write, sha256_bytes, sha256_file
-from xyd.tokenizer import train_tokenizer
 
 TOKENS_PER_STEP = 4096  # real target tokens of a training step, EOS counted
 LEARNING_RATE = 1e-4
@@ -89,6 +88,8 @@ def prepare() -> Path:
         if not path.exists():
             _write(path, made_up())
         return path
+    from xyd.tokenizer import train_tokenizer  # needs sentencepiece, made-up sentences do not
+
     files = [source / name for name in ("train.en", "train.de", "test_2016_flickr.en")]
     key = sha256_bytes("".join([recipe, *map(sha256_file, files)]).encode())[:16]
     path = cache_folder() / f"multi30k-{key}.npz"

@@ -44,6 +44,7 @@ class Bf16Linear(nn.Module):
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
+        self.out_features = linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
         self.bf16_weight, self.bf16_bias = linear.weight.detach().bfloat16(), linear.bias.detach().bfloat16()
 
@@ -62,6 +63,7 @@ class Int8Linear(nn.Module):
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
+        self.out_features = linear.out_features
         weight = linear.weight.detach().float()
         self.scale = weight.abs().amax(1).clamp_min(SMALLEST) / 127
         self.weight = (weight / self.scale[:, None]).round().to(torch.int8)
@@ -71,7 +73,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows N"]:
         rows = x.flatten(0, -2)
-        out = rows.new_empty(len(rows), self.weight.shape[1])
+        out = rows.new_empty(len(rows), self.out_features)
         if len(rows) <= ROWS_AT_ONCE:
             self._multiply(rows, out)
         else:

@@ -29,7 +29,7 @@ from xyd.quantize import Precision, prepared
 # Elements of logits at once: on a CPU they stay in its caches between the product and the choice of the best.
 BLOCK_ELEMENTS = 2**22
 GPU_BLOCK_ELEMENTS = 2**28
-MAX_TOKENS, GPU_MAX_TOKENS = 2048, 32768  # padded source tokens times beams of one batch
+MAX_TOKENS, GPU_MAX_TOKENS = 4096, 32768  # padded source tokens times beams of one batch
 ENCODE_TOKENS = 512  # padded source tokens that the encoder reads at once on a CPU: its states stay in the caches
 MIN_SENTENCES = 32  # fewer are done before other processes have begun
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -223,17 +223,24 @@ def choose_precision(wanted: str, device: torch.device) -> Precision:
 def cut(lengths: Sequence[int], max_tokens: int, workers: int = 1) -> list[list[int]]:
     """Indexes in batches, longest first; at most `max_tokens` padded source tokens, EOS counted, or one sentence.
 
-    As many batches as go round: the next multiple of `workers`, of about equal size, if there are sentences enough.
+    Sentences of like length are dealt out to the workers in turn, so that all have the same to do.
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    batches = _cut(order, lengths, max_tokens)
-    rounds = -(-len(batches) // workers) * workers
-    too_small, enough = 0, max_tokens  # the least budget that needs no more than `rounds` batches makes them even
-    while workers > 1 and enough - too_small > 1:
+    first = order[::workers]  # of the first worker, which has the longest sentences
+    rounds = _cut(first, lengths, max_tokens)
+    too_small, enough = 0, max_tokens  # the least budget that needs no more batches makes them even
+    while enough - too_small > 1:
         middle = (too_small + enough) // 2
-        batches = _cut(order, lengths, middle)
-        too_small, enough = (middle, enough) if len(batches) > rounds else (too_small, middle)
-    return _cut(order, lengths, enough)
+        is_enough = len(_cut(first, lengths, middle)) <= len(rounds)
+        too_small, enough = (too_small, middle) if is_enough else (middle, enough)
+    rounds = _cut(first, lengths, enough)
+    batches: list[list[int]] = []
+    start = 0
+    for batch in rounds:
+        dealt = order[start : start + len(batch) * workers]
+        batches += [dealt[w::workers] for w in range(min(workers, len(dealt)))]
+        start += len(batch) * workers
+    return batches
 
 
 def _cut(order: Sequence[int], lengths: Sequence[int], max_tokens: int) -> list[list[int]]:

@@ -361,7 +361,7 @@ class DecodeConfig(Section):
         default=10, description="Tokens added to max_length_factor times the source's tokens."
     )
     max_tokens: Annotated[Int, Field(ge=1)] | None = Field(
-        default=None, description="Padded source tokens times beams of one batch; null = 2048, on a GPU 32768."
+        default=None, description="Padded source tokens times beams of one batch; null = 4096, on a GPU 32768."
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
         default="auto",
