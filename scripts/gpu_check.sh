@@ -34,6 +34,7 @@ EOF
 failed=0
 step() { # name, limit in seconds, command …
   local name=$1 limit=$2 began=$SECONDS
+  [ "$device" = cuda ] || limit=$((limit * 6))
   shift 2
   echo "── $name"
   if timeout "$limit" "$@" 2>&1 | tee "$out/$name.log"; then
