@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -83,6 +84,7 @@ def attempt(script: str, order: Order) -> Result | None:
 def serve(work: Callable[[Order], Result]) -> bool:
     """If this process was started to measure, do so and print the result; False if it was not."""
     if len(sys.argv) != 3 or sys.argv[1] != "--measure":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else what it has started goes on without it
         return False
     print(json.dumps(work(json.loads(sys.argv[2]))), flush=True)
     return True

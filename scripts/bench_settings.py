@@ -10,7 +10,7 @@ from bench_task import num_cores
 
 
 def marian_training(shape: str, device: str) -> list[Order]:
-    """MarianMTModel in training: precision (base: bf16), attention (its default is sdpa), processes x threads of each."""
+    """MarianMTModel in training: precision (base: bf16), attention (sdpa is its default), processes x threads."""
     cores = num_cores()
     processes = [(1, cores)] if cores == 1 or device == "cuda" else [(cores, 1), (1, cores)]
     return [

@@ -15,8 +15,8 @@ The last line is JSON. `ratios` are medians over the rounds: speeds ours / their
 resident memory summed over all processes, ours / theirs (on a GPU: of allocated GPU memory). Speed only: nothing here
 says that the models learn equally well.
 
---short, for `make bench`: one round, at least one timed step after a warm-up on 16 sentences, and Marian at one setting,
-untried. The plain loop at base needs 15 to 19 GB, and half a minute or more a step on two cores.
+--short, for `make bench`: one round, at least one timed step after a warm-up on 16 sentences, and Marian at one
+setting, untried. The plain loop at base needs 15 to 19 GB, and half a minute or more a step on two cores.
 """
 
 from __future__ import annotations
