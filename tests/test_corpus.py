@@ -482,3 +482,32 @@ def test_a_tokenizer_taken_from_another_run(tmp_path: Path) -> None:
     prepare(config, one_way, [].append)
     with pytest.raises(DataError, match="no tag for en, zh"):
         prepare(make_config(tmp_path, [files]), other, [].append, tokenizer_from=one_way.root)
+
+
+def test_a_corpus_serves_only_the_directions_it_is_for(tmp_path: Path) -> None:
+    both, one = (
+        write(tmp_path, "both", pick(lines(60), "en", "fr")),
+        write(tmp_path, "one", pick(lines(40, 1), "en", "fr")),
+    )
+    config = make_config(tmp_path, [both, one], "data.corpora.1.directions=[fr-en]")
+    manifest, run = prepared(config)
+    split = open_split(run, "train")
+    by = Counter(zip(split.corpus.tolist(), (split.directions[d] for d in split.direction), strict=True))
+    assert by[1, "fr-en"] > 20
+    assert by[1, "en-fr"] == 0
+    assert by[0, "en-fr"] == by[0, "fr-en"]
+    assert manifest["corpora"][1]["read"] == 40
+
+
+def test_processes_prepare_the_same_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks go through forked processes in order: the files are equal byte for byte."""
+    files = write(tmp_path, "train", pick(lines(400), "en", "fr"))
+    monkeypatch.setattr("xyd.corpus.pairs.BATCH_ROWS", 20)
+    monkeypatch.setattr("xyd.corpus.rows.BATCH_ROWS", 20)
+    written = []
+    for cores, name in ((1, "one"), (2, "two")):
+        monkeypatch.setattr("xyd.distributed.num_cores", lambda cores=cores: cores)
+        manifest, run = prepared(make_config(tmp_path, [files], f"run.name={name}"))
+        content = [(run.data_dir / f"{split}.arrow").read_bytes() for split in ("train", "valid", "test")]
+        written.append((manifest, content))
+    assert written[0] == written[1]

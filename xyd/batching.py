@@ -122,9 +122,17 @@ def cut(order: np.ndarray, src_lengths: np.ndarray, tgt_lengths: np.ndarray, max
 
 
 def plan_epoch(
-    src_lengths: np.ndarray, tgt_lengths: np.ndarray, *, max_tokens: int, tokens_per_step: int, seed: int, epoch: int
+    src_lengths: np.ndarray,
+    tgt_lengths: np.ndarray,
+    rows: np.ndarray | None = None,
+    *,
+    max_tokens: int,
+    tokens_per_step: int,
+    seed: int,
+    epoch: int,
 ) -> list[list[np.ndarray]]:
-    """All steps of one epoch, each a list of micro-batches of rows. Every row once; nothing dropped.
+    """All steps of one epoch, each a list of micro-batches of rows. Every one of `rows` as often as it stands there
+    (None = every row once); nothing dropped.
 
     Rows are shuffled, sorted by length so that neighbours are alike on both sides (source length runs up and down in
     turn inside each target length), cut by `max_tokens` from a random place on, and the micro-batches shuffled. A step
@@ -132,7 +140,7 @@ def plan_epoch(
     step before it. Lengths are of bare ids.
     """
     generator = np.random.default_rng([seed, epoch])
-    shuffled = generator.permutation(len(src_lengths))
+    shuffled = generator.permutation(len(src_lengths)) if rows is None else generator.permutation(rows)
     src, tgt = src_lengths[shuffled] + 1, tgt_lengths[shuffled] + 1
     snake = np.where(tgt % 2 == 0, src, -src)
     order = shuffled[np.lexsort((snake, tgt))]

@@ -93,6 +93,10 @@ class Tokenizer:
         """Many texts (normalised here) → bare ids of each, in order, on all cores."""
         return self._processor.Encode([normalise(text) for text in texts])
 
+    def encode_normalised(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode_batch`, of texts that `normalise` has been through already, and on this core alone."""
+        return self._processor.Encode(list(texts), num_threads=1)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Bare ids → text. Control symbols vanish; bytes that are not UTF-8 become U+FFFD."""
         return self._processor.Decode([int(token) for token in ids])

@@ -17,7 +17,7 @@ import torch
 
 from xyd import checkpoint, corpus, distributed, plan
 from xyd.batching import make_batch, plan_epoch, start_ids
-from xyd.config import Config
+from xyd.config import Config, changes_steps
 from xyd.errors import DataError, NumericsError, XydError
 from xyd.evaluate import EvalReport, evaluate_split
 from xyd.files import Lock, RunDir, free_bytes
@@ -27,6 +27,7 @@ from xyd.optim import Gradients, build_optimizer, learning_rate
 from xyd.progress import StepFigures, TrainState, is_better
 from xyd.resume import make_ready, manifest, run_dir, write_run_json
 from xyd.runlog import RunLog
+from xyd.sampling import shares
 from xyd.step import StepGradient, Sums
 from xyd.tokenizer import Tokenizer
 from xyd.translate import Translator
@@ -100,6 +101,7 @@ class Trainer:
         self.origin = self._load(reset_schedule)
         self.log = RunLog(self.run, enabled=distributed.is_main(), resume_step=self.state.step)
         self.translator = Translator(self.model, self.tokenizer, config, self.directions, self.device)
+        self.mixture = corpus.mixture(config, self.run, self.split)
         self.steps = self._plan_epoch()
         self.gradient = StepGradient(
             self.gradients, self.split, self.start_ids, config.train.label_smoothing, config.run.seed
@@ -132,8 +134,8 @@ class Trainer:
         self.gradients = Gradients(self.model, self.dtype)
         self.optimizer = build_optimizer(self.model, self.config.train)
         if saved is not None and reset_schedule:
-            before, t = checkpoint.saved_config(self.run).train, self.config.train
-            has_same_steps = (before.max_tokens, before.tokens_per_step) == (t.max_tokens, t.tokens_per_step)
+            before = checkpoint.saved_config(self.run)
+            has_same_steps = not changes_steps(before, self.config)
             self.state.restart_schedule(has_same_steps)
             return f"{origin}; schedule and optimiser start anew" + ("" if has_same_steps else ", and so does an epoch")
         if saved is not None:
@@ -212,6 +214,7 @@ class Trainer:
         return plan_epoch(
             self.split.src_lengths,
             self.split.tgt_lengths,
+            self.mixture.rows(self.state.epoch),
             max_tokens=self.config.train.max_tokens,
             tokens_per_step=self.config.train.tokens_per_step,
             seed=self.config.run.seed,
@@ -328,11 +331,11 @@ class Trainer:
         """What this run is, before its first step."""
         if not distributed.is_main():
             return
-        counts = np.bincount(self.split.direction, minlength=len(self.directions))
-        pairs = ", ".join(f"{d} {n:,}" for d, n in zip(self.directions, counts, strict=True))
+        names = [entry["name"] for entry in manifest(self.run)["corpora"]]
         batch = make_batch(self.split, self.steps[0][0], self.start_ids)
         is_bf16 = self.dtype == torch.bfloat16
-        self.log.say(f"pairs: {pairs}; {len(self.steps):,} steps an epoch")
+        self.log.say(f"an epoch of {len(self.steps):,} steps:")
+        self.log.say("\n".join(self.mixture.table(self.directions, names)))
         self.log.say(plan.describe(self.config, self.model, batch, is_bf16, free_bytes(self.run.root)))
         precision = "bf16 with fp32 master weights" if is_bf16 else "fp32"
         self.log.say(
@@ -374,6 +377,8 @@ class Trainer:
 
     def _log_window(self, last: StepFigures) -> None:
         values = {**self.state.take_window(), "learning_rate": self.learning_rate()}
+        since = self.steps[: self.state.step_in_epoch][-self.config.train.log_every :]
+        values.update(shares(self.split, self.directions, since))
         if distributed.is_main() and not last.is_skipped:
             unclipped = max(1.0, last.norm / last.clip_norm)  # the norms are of the last step, before clipping
             by_layer = self.gradients.norms_by_layer()

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from xyd.config.checks import cautions, directions, impossible
-from xyd.config.compare import Difference, differences
+from xyd.config.checks import cautions, directions, impossible, used_directions
+from xyd.config.compare import Difference, changes_steps, differences
 from xyd.config.describe import explain
 from xyd.config.problems import collect, keys_at_fault
 from xyd.config.sections import (
@@ -29,6 +29,7 @@ from xyd.config.sections import (
     DecodeConfig,
     EvaluateConfig,
     FilesSplit,
+    Filters,
     HfConfig,
     ModelConfig,
     RunConfig,
@@ -50,17 +51,20 @@ __all__ = [
     "Difference",
     "EvaluateConfig",
     "FilesSplit",
+    "Filters",
     "HfConfig",
     "ModelConfig",
     "RunConfig",
     "TokenizerConfig",
     "TrainConfig",
     "cautions",
+    "changes_steps",
     "differences",
     "directions",
     "dump",
     "explain",
     "load",
+    "used_directions",
 ]
 
 

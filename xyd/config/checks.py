@@ -20,7 +20,14 @@ def _corpus_languages(corpus: CorpusConfig) -> list[str]:
 
 def _available(config: Config) -> list[tuple[str, str]]:
     """All ordered pairs of languages that some corpus holds together, sorted."""
-    return sorted({pair for corpus in config.data.corpora for pair in permutations(_corpus_languages(corpus), 2)})
+    return sorted(
+        {
+            (src, tgt)
+            for corpus in config.data.corpora
+            for src, tgt in permutations(_corpus_languages(corpus), 2)
+            if corpus.directions == "both" or f"{src}-{tgt}" in corpus.directions
+        }
+    )
 
 
 def directions(config: Config) -> list[tuple[str, str]]:
@@ -35,6 +42,13 @@ def directions(config: Config) -> list[tuple[str, str]]:
         return _available(config)
     pairs = [direction.split("-") for direction in config.data.directions]
     return [(src, tgt) for src, tgt in pairs]
+
+
+def used_directions(config: Config, corpus: CorpusConfig) -> list[str]:
+    """The directions of the run, such as en-zh, that this corpus is used for."""
+    held = _corpus_languages(corpus)
+    possible = [f"{src}-{tgt}" for src, tgt in directions(config) if src in held and tgt in held]
+    return possible if corpus.directions == "both" else [name for name in possible if name in corpus.directions]
 
 
 def _direction_findings(config: Config) -> Iterator[Finding]:
@@ -109,6 +123,12 @@ def _impossible_data(config: Config) -> Iterator[Finding]:
             yield ((*key, "hf"),), f"{name}: say which languages to take from it, languages: [en, zh]"
         elif corpus.files is not None and (missing := [c for c in corpus.languages if c not in corpus.files]):
             yield ((*key, "languages"),), f"{name}.languages: no file is given for {' and '.join(missing)}"
+        held = [f"{src}-{tgt}" for src, tgt in permutations(_corpus_languages(corpus), 2)]
+        if corpus.directions != "both" and (odd := [name for name in corpus.directions if name not in held]):
+            yield (
+                ((*key, "directions"),),
+                f"{name}.directions: this corpus does not hold {' and '.join(odd)}; the choices are {', '.join(held)}",
+            )
         if corpus.languages is not None and len(set(corpus.languages)) < len(corpus.languages):
             yield ((*key, "languages"),), f"{name}.languages: a language is listed twice"
     yield from _direction_findings(config)

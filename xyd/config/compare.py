@@ -42,17 +42,30 @@ class Difference:
     remedy: Remedy
 
 
+def is_of_mixture(key: str) -> bool:
+    """Whether the key says only how often pairs are seen, not which there are."""
+    return key == "data.temperature" or (key.startswith("data.corpora.") and key.split(".")[-1] in ("weight", "cap"))
+
+
 def _remedy(key: str, is_on_both_sides: bool) -> Remedy:
     section, _, name = key.partition(".")
     # A file that lies elsewhere is no other data; its content is compared by fingerprint.
     if section == "data" and ".files." in key and is_on_both_sides:
         return "free"
+    if is_of_mixture(key):
+        return "reset-schedule"
     # The split and the tokenizer's sample are drawn from the seed, so another seed is other data.
     if key == "run.seed":
         return "fresh"
     if section in _FREE_SECTIONS or (section == "train" and name in _FREE_TRAIN):
         return "free"
     return "reset-schedule" if section == "train" else "fresh"
+
+
+def changes_steps(saved: Config, new: Config) -> bool:
+    """Whether an epoch is cut into other steps than before."""
+    keys = {change.key for change in differences(saved, new)}
+    return bool(keys & {"train.max_tokens", "train.tokens_per_step"}) or any(map(is_of_mixture, keys))
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -74,8 +87,14 @@ def differences(saved: Config, new: Config) -> list[Difference]:
     """
     old_leaves = dict(_leaves(saved.model_dump(mode="json")))
     new_leaves = dict(_leaves(new.model_dump(mode="json")))
+
+    def is_inherited(key: str) -> bool:  # a filter of a corpus that is what the whole section says, before and now
+        above = f"data.{key.rpartition('.')[2]}"
+        same = (leaves.get(key) == leaves.get(above) for leaves in (old_leaves, new_leaves))
+        return ".filters." in key and all(same)
+
     return [
         Difference(key, old_leaves.get(key), new_leaves.get(key), _remedy(key, key in old_leaves and key in new_leaves))
         for key in {**old_leaves, **new_leaves}
-        if old_leaves.get(key) != new_leaves.get(key) and key != "data.root"
+        if old_leaves.get(key) != new_leaves.get(key) and key != "data.root" and not is_inherited(key)
     ]

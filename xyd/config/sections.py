@@ -70,6 +70,14 @@ def _directions(value: Any) -> Any:
     return value
 
 
+def _corpus_directions(value: Any) -> Any:
+    if value in ("both", "all"):
+        return "both"
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+        raise ValueError("expected both, or a list of directions such as [en-zh]")
+    return value
+
+
 def _data_files(value: Any) -> Any:
     parts = list(value.values()) if isinstance(value, dict) else [value]
     names = [name for part in parts for name in (part if isinstance(part, list) else [part])]
@@ -124,6 +132,30 @@ class HfConfig(Section):
     )
 
 
+class Filters(Section):
+    """What keeps a pair out of training. Nothing is cut or changed: a pair stays or goes whole, and is counted."""
+
+    min_characters: Annotated[Int, Field(ge=1)] = Field(
+        default=1, description="A pair with a side shorter than this many characters is dropped from training."
+    )
+    max_characters: Annotated[Int, Field(ge=1)] = Field(
+        default=3000, description="A pair with a side longer than this many characters is dropped from training."
+    )
+    max_length_ratio: Annotated[float, Field(ge=1.0)] = Field(
+        default=6.0, description="Dropped when the longer side exceeds this times the shorter one plus 20 characters."
+    )
+    drop_identical: bool = Field(default=True, description="Drop pairs whose two sides are the same text.")
+    min_score: float | None = Field(
+        default=None,
+        description="Drop pairs whose score is below this or missing; null = scores are not looked at.",
+    )
+    language_id: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        default=None,
+        description="Drop pairs with a side that py3langid takes for another language with at least this probability "
+        "(sides of 20 letters and more; pip install 'xyd[langid]'); null = languages are not looked at.",
+    )
+
+
 class CorpusConfig(Section):
     """One source of pairs: aligned text files, or a data set read by `datasets`. Exactly one of `files`, `hf`."""
 
@@ -135,6 +167,21 @@ class CorpusConfig(Section):
     languages: Annotated[list[Language], Field(min_length=2)] | None = Field(
         default=None,
         description="Languages to take from this corpus; null = those of `files`, or those in hf.name (en-zh).",
+    )
+
+    directions: Annotated[list[str] | Literal["both"], BeforeValidator(_corpus_directions)] = Field(
+        default="both",
+        description="Directions this corpus is used for, [en-zh]; both = all that it holds.",
+    )
+    weight: Annotated[float, Field(ge=0.0)] = Field(
+        default=1.0, description="How often its pairs are seen in an epoch: 2 = twice, 0.5 = every other epoch."
+    )
+    cap: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None,
+        description="At most so many of its pairs an epoch and direction, others in the next; null = all.",
+    )
+    filters: Filters = Field(
+        default_factory=Filters, description="Filters for this corpus alone, by the names they have under data."
     )
 
     @model_validator(mode="before")
@@ -166,7 +213,7 @@ Split = Annotated[
 ]
 
 
-class DataConfig(Section):
+class DataConfig(Filters):
     """Where the pairs come from, which directions are learned, what is dropped, what is held out."""
 
     root: FilePath | None = Field(
@@ -192,17 +239,27 @@ class DataConfig(Section):
     on_bad_utf8: Literal["error", "drop"] = Field(
         default="error", description="A line that is not in the encoding: error = stop and name it; drop = count it."
     )
-    min_characters: Annotated[Int, Field(ge=1)] = Field(
-        default=1, description="A pair with a side shorter than this many characters is dropped from training."
+    temperature: Annotated[float, Field(ge=1.0, le=100.0)] = Field(
+        default=1.0,
+        description="How evenly directions are seen: in proportion to pairs^(1/temperature); 1 = as often as they have "
+        "pairs, higher = small ones more often.",
     )
-    max_characters: Annotated[Int, Field(ge=1)] = Field(
-        default=3000, description="A pair with a side longer than this many characters is dropped from training."
-    )
-    max_length_ratio: Annotated[float, Field(ge=1.0)] = Field(
-        default=6.0, description="Dropped when the longer side exceeds this times the shorter one plus 20 characters."
-    )
-    drop_identical: bool = Field(default=True, description="Drop pairs whose two sides are the same text.")
     drop_repeats: bool = Field(default=True, description="Keep only the first of pairs that are equal on both sides.")
+
+    @model_validator(mode="after")
+    def _complete_filters(self) -> DataConfig:
+        """Each corpus knows all its filters: its own, and for the rest those of the whole section."""
+        general = {name: getattr(self, name) for name in Filters.model_fields}
+        corpora = [
+            corpus.model_copy(update={"filters": Filters(**{**general, **_given(corpus.filters)})})
+            for corpus in self.corpora
+        ]
+        object.__setattr__(self, "corpora", corpora)
+        return self
+
+
+def _given(filters: Filters) -> dict[str, Any]:
+    return {name: getattr(filters, name) for name in filters.model_fields_set}
 
 
 class TokenizerConfig(Section):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from xyd.config import Config, FilesSplit, directions
+from xyd.config import Config, FilesSplit, directions, used_directions
 from xyd.corpus.fate import (
     REASONS,
     SPLITS,
@@ -35,11 +35,12 @@ from xyd.corpus.summary import corpus_entry, corpus_lines, input_entries, table
 from xyd.errors import DataError
 from xyd.files import RunDir, atomic_write, sha256_file
 from xyd.formats import ReadReport
+from xyd.sampling import Mixture
 from xyd.splitting import TRAIN
 from xyd.text import RULES_VERSION
 from xyd.tokenizer import Tokenizer, train_tokenizer
 
-__all__ = ["PreparedSplit", "fingerprint", "input_hashes", "open_split", "prepare"]
+__all__ = ["PreparedSplit", "fingerprint", "input_hashes", "mixture", "open_split", "prepare"]
 
 RULE = "connected groups of pairs sharing a folded side; more than 20 pairs: train; the rest in seeded hash order"
 
@@ -52,6 +53,13 @@ def open_split(run: RunDir, name: str) -> PreparedSplit:
     if name not in manifest["files"]:
         raise DataError(f"{run.root}: the run has no {name} split; set data.{name} in the config")
     return PreparedSplit(run.data_dir / f"{name}.arrow", manifest["directions"])
+
+
+def mixture(config: Config, run: RunDir, split: PreparedSplit) -> Mixture:
+    """How often each row of the train split is seen, from the weights, caps and temperature of `config`."""
+    corpora = config.data.corpora
+    weights, caps = [corpus.weight for corpus in corpora], [corpus.cap for corpus in corpora]
+    return Mixture(split.direction, split.corpus, weights, caps, config.data.temperature, config.run.seed)
 
 
 def _manifest(run: RunDir) -> dict[str, Any]:
@@ -152,7 +160,7 @@ def _prepare(
         fate[number] = TOO_MANY_TOKENS
         counts[pairs.corpus[number]].dropped.add(REASONS[TOO_MANY_TOKENS], origin)
 
-    rows = RowWriter(tokenizer, wanted, max_ids)
+    rows = RowWriter(tokenizer, wanted, max_ids, [used_directions(config, corpus) for corpus in config.data.corpora])
     rows.drop_too_long(pairs, fate > TRAIN, drop)
     use_reserve(pairs, fate, quotas, seed)
     split_rows: dict[str, Any] = {"rule": RULE, "seed": seed}

@@ -11,7 +11,7 @@ from xyd.config import Config, CorpusConfig, FilesSplit, directions
 from xyd.files import RunDir, sha256_bytes, sha256_file
 from xyd.text import RULES_VERSION
 
-FORMAT_VERSION = "1"
+FORMAT_VERSION = "2"
 """Raise it when `prepare` writes other rows from the same inputs than before."""
 
 
@@ -45,10 +45,11 @@ def fingerprint(
     `hashes`: what `input_hashes` said, if it is known already. Data sets of the hub count by name and revision.
     """
     hashes = input_hashes(config) if hashes is None else hashes
-    data = config.data.model_dump(mode="json", exclude={"root"})
+    data = config.data.model_dump(mode="json", exclude={"root", "temperature"})
     for corpus, entry in zip(config.data.corpora, data["corpora"], strict=True):
         entry["content"] = {name: hashes[str(path)] for name, path in _corpus_inputs(corpus)}
-        entry.pop("files")
+        for name in ("files", "weight", "cap"):  # how often pairs are seen does not change what is prepared
+            entry.pop(name)
     for name in ("valid", "test"):
         split = getattr(config.data, name)
         if isinstance(split, FilesSplit):
