@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,17 @@ from hypothesis import strategies as st
 
 from xyd import splitting
 from xyd.errors import DataError
-from xyd.splitting import TEST, TRAIN, VALID, PairKeys, components, exact_key, key, overlap, split
+from xyd.splitting import TEST, TRAIN, VALID, PairKeys, exact_key, find_groups, key, overlap
 
 LANGUAGE_PAIRS = list(combinations(["en", "fr", "zh"], 2))
 
 # A line holds a text in two or three languages; few different texts, so that lines share sides all the time.
 LINES = st.lists(st.tuples(*[st.none() | st.integers(0, 25)] * 3), min_size=1, max_size=120)
+
+
+def split(a: np.ndarray, b: np.ndarray, language_pair: np.ndarray, *args: Any, **kwargs: Any) -> np.ndarray:
+    """The split of pairs that are grouped by their sides alone."""
+    return splitting.split(find_groups(a, b), language_pair, *args, **kwargs)
 
 
 def arrays(lines: list[tuple[int | None, ...]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -72,7 +78,8 @@ def test_components_equal_a_plain_search(edges: list[tuple[int, int]]) -> None:
         touching = [group for group in groups if group & set(edge)]
         groups = [group for group in groups if not group & set(edge)] + [set(edge).union(*touching)]
     a, b = (np.array(side, np.uint64) for side in zip(*edges, strict=True))
-    number, smallest = components(a, b)
+    groups_found = find_groups(a, b)
+    number, smallest = groups_found.of_pair, groups_found.names
     assert [min(next(group for group in groups if edge[0] in group)) for edge in edges] == smallest[number].tolist()
 
 
@@ -80,9 +87,9 @@ def test_a_long_chain_is_one_group() -> None:
     rng = np.random.default_rng(0)
     names = rng.permutation(20_000).astype(np.uint64)
     order = rng.permutation(19_999)
-    number, smallest = components(names[:-1][order], names[1:][order])
-    assert set(number.tolist()) == {0}
-    assert smallest.tolist() == [0]
+    found = find_groups(names[:-1][order], names[1:][order])
+    assert set(found.of_pair.tolist()) == {0}
+    assert found.names.tolist() == [0]
 
 
 def lone_pairs(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -32,6 +32,7 @@ from xyd.config.sections import (
     HfConfig,
     ModelConfig,
     RunConfig,
+    SplitConfig,
     TokenizerConfig,
     TrainConfig,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "HfConfig",
     "ModelConfig",
     "RunConfig",
+    "SplitConfig",
     "TokenizerConfig",
     "TrainConfig",
     "cautions",

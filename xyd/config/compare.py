@@ -72,8 +72,10 @@ def differences(saved: Config, new: Config) -> list[Difference]:
     ``data.root`` is left out: the files it stands for are compared themselves. Paths of text files are free to change;
     whether the files hold what they held is for the data's fingerprint to say.
     """
-    old_leaves = dict(_leaves(saved.model_dump(mode="json")))
-    new_leaves = dict(_leaves(new.model_dump(mode="json")))
+    old, again = saved.model_dump(mode="json"), new.model_dump(mode="json")
+    if sorted(map(str, old["data"]["corpora"])) == sorted(map(str, again["data"]["corpora"])):
+        again["data"]["corpora"] = old["data"]["corpora"]  # their order decides nothing
+    old_leaves, new_leaves = dict(_leaves(old)), dict(_leaves(again))
     return [
         Difference(key, old_leaves.get(key), new_leaves.get(key), _remedy(key, key in old_leaves and key in new_leaves))
         for key in {**old_leaves, **new_leaves}

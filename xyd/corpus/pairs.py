@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from xyd import splitting
 from xyd.cleaning import Cleaner
-from xyd.config import Config, CorpusConfig, FilesSplit
+from xyd.config import Config, CorpusConfig, FilesSplit, SplitConfig
 from xyd.formats import ReadReport, read_corpus, read_files
 from xyd.splitting import PairKeys
 from xyd.text import SentencePair, Tally, faults, normalise
@@ -33,9 +33,14 @@ class Pairs:
     Side a of a pair is that of the language which sorts first, so the order of languages in a config does not matter.
     """
 
-    def __init__(self, path: Path, language_pairs: list[tuple[str, str]]) -> None:
+    def __init__(self, path: Path, language_pairs: list[tuple[str, str]], split: SplitConfig | None = None) -> None:
+        """`split`: how they will be split, which decides what must be remembered of each pair."""
         self.path = path
         self.language_pairs = language_pairs
+        self.split = split or SplitConfig()
+        self.clock = splitting.Clock()
+        self._documents = array("Q") if self.split.group_by == "group" else None
+        self._times = array("d") if self.split.order == "time" else None
         self._index = {languages: number for number, languages in enumerate(language_pairs)}
         self._keys = [array("Q"), array("Q"), array("Q")]
         self._language_pair, self._corpus, self._longest = array("h"), array("h"), array("i")
@@ -53,17 +58,24 @@ class Pairs:
         self.language_pair = np.frombuffer(self._language_pair, np.int16)
         self.corpus = np.frombuffer(self._corpus, np.int16)
         self.longest = np.frombuffer(self._longest, np.int32)  # UTF-8 bytes of the longer side
+        # Key of the document, 0 for none, and the time, minus infinity for none; None where they do not matter.
+        self.documents = None if self._documents is None else np.frombuffer(self._documents, np.uint64)
+        self.times = None if self._times is None else np.frombuffer(self._times, np.float64)
 
     def _add(self, corpus: int, pair: SentencePair, src: str, tgt: str) -> None:
         sides = sorted([(pair.src_lang, src, pair.src), (pair.tgt_lang, tgt, pair.tgt)])
         (lang_a, a, raw_a), (lang_b, b, raw_b) = sides
         self._rows.append((a, b, raw_a if raw_a != a else None, raw_b if raw_b != b else None, pair.origin))
-        self._keys[0].append(splitting.key(lang_a, a))
-        self._keys[1].append(splitting.key(lang_b, b))
+        self._keys[0].append(splitting.key(lang_a, a, self.split.fold_digits))
+        self._keys[1].append(splitting.key(lang_b, b, self.split.fold_digits))
         self._keys[2].append(splitting.exact_key(lang_a, a, lang_b, b))
         self._language_pair.append(self._index[lang_a, lang_b])
         self._corpus.append(corpus)
         self._longest.append(max(_num_bytes(a), _num_bytes(b)))
+        if self._documents is not None:
+            self._documents.append(splitting.document_key(pair.group))
+        if self._times is not None:
+            self._times.append(self.clock.read(pair.time, pair.origin))
 
     def _flush(self, writer: pa.RecordBatchWriter) -> None:
         if self._rows:
