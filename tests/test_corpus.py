@@ -197,12 +197,18 @@ def test_read_is_kept_plus_dropped_by_reason_with_line_numbers(tmp_path: Path) -
 
 def test_a_repeat_in_the_other_order_of_languages_is_a_repeat(tmp_path: Path) -> None:
     texts = pick(lines(60), "en", "fr")
-    reverse = write(tmp_path, "reverse", {"fr": texts["fr"][:5], "en": texts["en"][:5]})
-    manifest, _ = prepared(make_config(tmp_path, [write(tmp_path, "train", texts), reverse]))
-    assert manifest["corpora"][1]["dropped"]["repeat"]["count"] == 5
-    config = make_config(tmp_path, [write(tmp_path, "train", texts), reverse], drop_repeats=False)
-    manifest, _ = prepared(config)
-    assert manifest["corpora"][1]["kept"] == 5
+    corpora = [
+        write(tmp_path, "train", texts),
+        write(tmp_path, "reverse", {"fr": texts["fr"][:5], "en": texts["en"][:5]}),
+    ]
+    manifest, _ = prepared(make_config(tmp_path, corpora))
+    repeats = [entry["dropped"].get("repeat", {"count": 0})["count"] for entry in manifest["corpora"]]
+    assert repeats == [0, 5]  # of the corpus that is read second, whichever it is
+    manifest, _ = prepared(make_config(tmp_path, corpora, drop_repeats=False))
+    assert {entry["name"]: entry["kept"] for entry in manifest["corpora"]} == {
+        "train.en + train.fr": 60,
+        "reverse.fr + reverse.en": 5,
+    }
 
 
 @pytest.mark.need(5)

@@ -60,7 +60,7 @@ def rule(split: SplitConfig) -> str:
     largest = largest_group(split)
     limit = "" if largest is None else f"more than {largest} pairs: train; "
     order = "the newest are test, then valid" if split.order == "time" else "the rest in seeded hash order"
-    folds = f"; {split.kfold} folds" if split.kfold else ""
+    folds = f"; fold {split.fold or 1} of {split.kfold} is test" if split.kfold else ""
     return f"connected groups of pairs sharing {' or '.join(shared)}; {limit}{order}{folds}"
 
 
