@@ -231,18 +231,28 @@ def test_by_time_the_newest_are_test_and_a_group_is_as_old_as_its_oldest_pair() 
     times[:5] = -np.inf
     a[98] = a[10]  # the group of 98 straddles
     groups = find_groups(a, b)
-    placed = splitting.split(groups, language_pair, {"valid": {0: 10}, "test": {0: 10}}, 1, times=times, is_exact=False)
+    placed = splitting.split(
+        groups,
+        language_pair,
+        {"valid": {0: 10}, "test": {0: 10}},
+        1,
+        times=times,
+        exchange=False,
+        loose=["test", "valid"],
+    )
     assert np.flatnonzero(placed == TEST).tolist() == [*range(89, 98), 99]
     assert np.flatnonzero(placed == VALID).tolist() == list(range(79, 89))
     with pytest.raises(DataError, match="95 pairs are in"):  # those of no time stay in train
-        splitting.split(groups, language_pair, {"test": {0: 200}}, 1, times=times, is_exact=False)
+        splitting.split(
+            groups, language_pair, {"test": {0: 200}}, 1, times=times, exchange=False, loose=["test", "valid"]
+        )
 
 
 def test_a_tenth_may_be_missing_where_groups_are_documents() -> None:
     a, b, language_pair = lone_pairs(90)
     groups = find_groups(a, b, None, np.repeat(np.arange(1, 11, dtype=np.uint64), 9))
     quotas = {"test": {0: 20}}
-    placed = splitting.split(groups, language_pair, quotas, 1, max_group=None, is_exact=False)
+    placed = splitting.split(groups, language_pair, quotas, 1, max_group=None, exchange=False, loose=["test", "valid"])
     assert (placed == TEST).sum() == 18
     with pytest.raises(DataError, match="18 could be split off"):
         splitting.split(groups, language_pair, quotas, 1, max_group=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ def largest_group(split: SplitConfig) -> int | None:
 
 
 def _is_exact(split: SplitConfig) -> bool:
-    """Whether quotas are met to the pair: documents are large, and by time the order is what counts."""
+    """Whether quotas can be met to the pair: documents are large, and by time the order is what counts."""
     return split.group_by == "none" and split.order == "hash"
 
 
@@ -101,7 +101,6 @@ def decide(data: DataConfig, pairs: Pairs, held_out: Mapping[str, Pairs], seed: 
     groups = splitting.find_groups(pairs.keys.a, pairs.keys.b, live, pairs.documents, decision.links)
     decision.groups = groups
     facts["groups"] = len(groups.names)
-    facts["is_exact"] = _is_exact(data.split)
     largest = largest_group(data.split)
     facts["pairs_in_larger_groups"] = 0 if largest is None else _num_in_larger(groups, largest)
     if data.split.kfold is not None:
@@ -109,7 +108,9 @@ def decide(data: DataConfig, pairs: Pairs, held_out: Mapping[str, Pairs], seed: 
         facts["fold_sizes"] = [int((folds == number + 1).sum()) for number in range(data.split.kfold)]
         fate[folds == (data.split.fold or 1)] = TEST
         live = fate == TRAIN
-    placed = _split(pairs, groups, quotas, seed, live, strict=True)
+    # A share asks for about so many, and language pairs whose lines go together are never quite alike in number.
+    loose = [name for name in quotas if not _is_exact(data.split) or _has_share(getattr(data, name))]
+    placed = _split(pairs, groups, quotas, seed, live, loose)
     fate[placed != TRAIN] = placed[placed != TRAIN]
     return decision
 
@@ -120,10 +121,13 @@ def _split(
     quotas: Mapping[str, Mapping[int, int]],
     seed: int,
     select: Mask,
-    strict: bool,
+    loose: Collection[str] | None = None,
     numbers: slice | npt.NDArray[np.intp] = slice(None),
 ) -> Fate:
-    """`splitting.split` as the config says; `groups` and `select` are those of the pairs `numbers`."""
+    """`splitting.split` as the config says; `groups` and `select` are those of the pairs `numbers`.
+
+    `loose`: quotas of which a tenth may be missing; None = all may be missed.
+    """
     return splitting.split(
         groups,
         pairs.language_pair[numbers],
@@ -133,8 +137,9 @@ def _split(
         max_group=largest_group(pairs.split),
         times=None if pairs.times is None else pairs.times[numbers],
         select=select,
-        is_exact=_is_exact(pairs.split),
-        strict=strict,
+        exchange=_is_exact(pairs.split),
+        loose=loose or (),
+        strict=loose is not None,
     )
 
 
@@ -147,6 +152,10 @@ def _quota(size: int | float | dict[str, int | float], pairs: Pairs, live: Mask)
     else:
         sizes = dict.fromkeys(range(len(pairs.language_pairs)), size)
     return {lp: one if isinstance(one, int) else max(1, round(one * int(there[lp]))) for lp, one in sizes.items()}
+
+
+def _has_share(size: Any) -> bool:
+    return any(isinstance(one, float) for one in (size.values() if isinstance(size, dict) else [size]))
 
 
 def _remove_overlap(split: SplitConfig, pairs: Pairs, held_out: Mapping[str, Pairs], fate: Fate) -> dict[str, Any]:
@@ -220,7 +229,7 @@ def hold_reserve(pairs: Pairs, decision: Decision, seed: int, max_ids: int) -> N
     risks = np.bincount(pairs.language_pair[at_risk], minlength=num_language_pairs)
     asked = [sum(quota.get(lp, 0) for quota in quotas.values()) for lp in range(num_language_pairs)]
     reserve = {lp: min(int(risks[lp]), asked[lp] // 10 + 10) for lp in range(num_language_pairs) if asked[lp]}
-    placed = _split(pairs, groups, {"valid": reserve}, seed, fate == TRAIN, strict=False)
+    placed = _split(pairs, groups, {"valid": reserve}, seed, fate == TRAIN)
     fate[placed == VALID] = RESERVE
 
 
@@ -239,7 +248,7 @@ def use_reserve(pairs: Pairs, decision: Decision, seed: int) -> None:
     keys = pairs.keys.part(numbers)
     documents = None if pairs.documents is None else pairs.documents[numbers]
     groups = splitting.find_groups(keys.a, keys.b, None, documents, decision.links)
-    fate[numbers] = _split(pairs, groups, quotas, seed, groups.live, strict=False, numbers=numbers)
+    fate[numbers] = _split(pairs, groups, quotas, seed, groups.live, numbers=numbers)
 
 
 def time_facts(pairs: Pairs, fate: Fate) -> dict[str, Any]:

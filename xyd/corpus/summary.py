@@ -49,10 +49,8 @@ def table(manifest: Mapping[str, Any], asked: Mapping[str, Mapping[str, int]]) -
         for direction, rows in split.items():
             wanted = asked.get(name, {}).get("-".join(sorted(direction.split("-"))), 0)
             if rows < wanted:
-                lines.append(
-                    f"  warning: {direction}: {rows:,} of {wanted:,}; the others were over model.max_length"
-                    + ("" if manifest["groups"].get("is_exact", True) else ", or no group was small enough")
-                )
+                why = "the others were over model.max_length, or no group fits"
+                lines.append(f"  warning: {direction}: {rows:,} of {wanted:,}; {why}")
             elif not rows:
                 lines.append(f"  warning: {direction}: no row")
     lines += _group_lines(manifest["groups"])

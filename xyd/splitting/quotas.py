@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +15,9 @@ from xyd.splitting.keys import mix
 TRAIN, VALID, TEST = 0, 1, 2
 UNLIMITED = 1 << 40
 WINDOW = 100_000  # groups looked at together
+STARTS = 8  # kinds of groups, by their share of what is missing, that an exchange may begin with
 LOOSE = 0.1
-"""Share of a quota that may be missing where groups are documents or stand in the order of time."""
+"""Share of a loose quota that may be missing, but one pair where there are more."""
 
 Ints = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.integer]
@@ -31,7 +33,8 @@ def split(
     max_group: int | None = 20,
     times: npt.NDArray[np.float64] | None = None,
     select: Mask | None = None,
-    is_exact: bool = True,
+    exchange: bool = True,
+    loose: Collection[str] = (),
     strict: bool = True,
 ) -> npt.NDArray[np.int8]:
     """Split (N,) pairs into TRAIN, VALID, TEST without leakage.
@@ -45,7 +48,9 @@ def split(
         times: of the pairs, (N,): test takes the newest groups, then valid; a group is as old as its oldest pair, and
             one with a pair of no time (minus infinity) stays in train. None = seeded hash order.
         select: the pairs to split, (N,), whole groups of them; the others count as TRAIN. None = all that are live.
-        is_exact: exchange groups until quotas are met to the pair; else a tenth of a quota may be missing.
+        exchange: exchange groups taken for others where that comes closer to the quotas: not by time, and not where
+            groups are of many sizes.
+        loose: names of quotas of which a tenth may be missing.
         strict: a quota that cannot be met is an error, not a smaller split.
 
     Raises DataError if a quota cannot be met, with the number that is available.
@@ -68,8 +73,9 @@ def split(
             quota[lp] = pairs
         free = order[group_split[order] == TRAIN]
         own = counts[free]
-        taken, missing = _take(own, quota, is_exact)
-        if strict and (missing > (0 if is_exact else LOOSE * quota)).any():
+        taken, missing = _take(own, quota, exchange)
+        tolerated = np.minimum(np.maximum(LOOSE * quota, 1), quota - 1) if name in loose else 0
+        if strict and (missing > tolerated).any():
             available = own.sum(axis=0, dtype=np.int64)
             raise DataError(_shortage(name, quota, quota - missing, available, missing, max_group, names))
         group_split[free[taken]] = number
@@ -114,7 +120,7 @@ def _in_order(
     return candidates[np.lexsort((mix(groups.names[candidates], seed), -oldest[candidates]))]
 
 
-def _take(counts: Counts, quota: Ints, is_exact: bool) -> tuple[Mask, Ints]:
+def _take(counts: Counts, quota: Ints, exchange: bool) -> tuple[Mask, Ints]:
     """Walk groups in order, take each that passes no quota; returns (taken mask, pairs still missing)."""
     limited = quota < UNLIMITED
     remaining = quota.copy()
@@ -134,7 +140,7 @@ def _take(counts: Counts, quota: Ints, is_exact: bool) -> tuple[Mask, Ints]:
                 taken[candidates[:useful]] = True
                 remaining = remaining - sums[useful - 1]
                 candidates = candidates[useful:]
-    if is_exact:
+    if exchange:
         remaining = _exchange(counts, taken, remaining, limited)
     return taken, np.where(limited, remaining, 0)
 
@@ -165,8 +171,9 @@ def _exchange(counts: Counts, taken: Mask, remaining: Ints, limited: Mask) -> In
         order = np.argsort(-share, kind="stable")
         order = order[share[order] > 0]
         best_gain, best = 0, None
-        for give in np.flatnonzero(inside).tolist():
-            bring = _fill(vectors, order, available - inside, remaining + vectors[give])
+        for give, start in product(np.flatnonzero(inside).tolist(), range(min(len(order), STARTS))):
+            # The kind with the largest share can take up the room of several that together fit better.
+            bring = _fill(vectors, order[start:], available - inside, remaining + vectors[give])
             change = bring @ vectors - vectors[give]
             gain = int(change[limited].sum())
             if gain > best_gain:
