@@ -115,17 +115,36 @@ def _load_config(options: argparse.Namespace) -> Any:
 
 def _train(options: argparse.Namespace) -> int:
     config = _load_config(options)
+    runs = _folds(config, options.fold)
+    flags = {"fresh": options.fresh, "reset_schedule": options.reset_schedule, "strict": options.strict}
+    if len(runs) > 1:
+        from xyd.kfold import train_folds
+
+        return train_folds(config, runs, _warn, **flags)
     from xyd.train import train
 
-    return train(config, fresh=options.fresh, reset_schedule=options.reset_schedule)
+    return train(runs[0], **flags)
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    config = _load_config(options)
+    runs = _folds(_load_config(options), options.fold)
     from xyd.resume import prepare
 
-    prepare(config, print)
+    for config in runs:
+        prepare(config, print, options.strict)
     return 0
+
+
+def _folds(config: Any, fold: int | None) -> list[Any]:
+    """The configurations of the runs that a configuration asks for: of the fold `--fold`, or of all."""
+    from xyd.config import with_fold
+
+    split = config.data.split
+    if fold is not None:
+        return [with_fold(config, fold)]
+    if split.kfold is None or split.fold is not None:
+        return [config]
+    return [with_fold(config, number) for number in range(1, split.kfold + 1)]
 
 
 def _translate(options: argparse.Namespace) -> int:
@@ -273,6 +292,11 @@ def _parser() -> argparse.ArgumentParser:
 
     prepare = _verb(verbs, "prepare", _prepare, "read, clean, split and tokenise the data only")
     _config_flags(prepare)
+    for verb in (train, prepare):
+        verb.add_argument(
+            "--strict", action="store_true", help="refuse corpora that overlap with your own valid and test files"
+        )
+        verb.add_argument("--fold", type=_count, metavar="N", help="only this fold of data.split.kfold")
 
     translate = _verb(verbs, "translate", _translate, "translate lines; a prompt at a terminal")
     _run_flags(translate)

@@ -36,13 +36,16 @@ from xyd.workers import choose_workers
 SKIPS_IN_A_ROW = 10  # steps with a non-finite gradient, one after the other, that stop the run
 
 
-def train(config: Config, *, fresh: bool = False, reset_schedule: bool = False) -> int:
-    """Train as `config` says, from the start or from where the run directory stands. Returns the exit code."""
+def train(config: Config, *, fresh: bool = False, reset_schedule: bool = False, strict: bool = False) -> int:
+    """Train as `config` says, from the start or from where the run directory stands. Returns the exit code.
+
+    `strict`: refuse corpora that overlap with the user's own valid and test files.
+    """
     lock = Lock(run_dir(config))
 
     def ready() -> bool:
         lock.acquire()
-        return make_ready(config, fresh, reset_schedule, _say)
+        return make_ready(config, fresh, reset_schedule, _say, strict)
 
     try:
         if distributed.under_launcher():  # torchrun: rank 0 prepares while the others wait

@@ -33,6 +33,7 @@ from xyd.config.sections import (
     HfConfig,
     ModelConfig,
     RunConfig,
+    SplitConfig,
     TokenizerConfig,
     TrainConfig,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "HfConfig",
     "ModelConfig",
     "RunConfig",
+    "SplitConfig",
     "TokenizerConfig",
     "TrainConfig",
     "cautions",
@@ -65,6 +67,7 @@ __all__ = [
     "explain",
     "load",
     "used_directions",
+    "with_fold",
 ]
 
 
@@ -100,6 +103,20 @@ _STAND_INS: dict[Key, Any] = {
     ("data", "corpora"): [{"files": {"en": "a", "zh": "b"}}],
     ("data", "valid"): 1,
 }
+
+
+def with_fold(config: Config, fold: int) -> Config:
+    """The configuration of the run that has this fold, 1 to `data.split.kfold`, as its test split.
+
+    Its name is that of the whole with `-fold1` and so on. Raises `ConfigError` where there is no such fold.
+    """
+    split = config.data.split
+    if split.kfold is None or not 1 <= fold <= split.kfold:
+        there = f"the folds are 1 to {split.kfold}" if split.kfold else "set data.split.kfold to have folds"
+        raise ConfigError(f"--fold {fold}: {there}")
+    data = config.data.model_copy(update={"split": split.model_copy(update={"fold": fold})})
+    run = config.run.model_copy(update={"name": f"{config.run.name}-fold{fold}"})
+    return config.model_copy(update={"run": run, "data": data})
 
 
 def _validate(source: Source) -> tuple[Config | None, list[Key]]:

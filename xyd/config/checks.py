@@ -153,12 +153,44 @@ def _impossible_data(config: Config) -> Iterator[Finding]:
                     f"data.{split_name}.files: no file for {' and '.join(missing)}, "
                     "which the directions of this run need",
                 )
+    yield from _impossible_split(config)
     if data.min_characters > data.max_characters:
         yield (
             (("data", "min_characters"), ("data", "max_characters")),
             f"data.min_characters: {data.min_characters} is more than data.max_characters {data.max_characters}, "
             "so every pair would be dropped",
         )
+
+
+def _impossible_split(config: Config) -> Iterator[Finding]:
+    data, split = config.data, config.data.split
+    for name, sizes in (("valid", data.valid), ("test", data.test)):
+        if isinstance(sizes, dict) and not any(_direction_findings(config)):
+            yield from _size_findings(name, sizes, directions(config))
+    if split.kfold is not None and data.test is not None:
+        yield (
+            (("data", "test"), ("data", "split", "kfold")),
+            "data.test: with data.split.kfold each fold is the test split of one run; leave data.test out",
+        )
+    if split.fold is not None and (split.kfold is None or split.fold > split.kfold):
+        there = f"data.split.kfold is {split.kfold}" if split.kfold else "there are no folds without data.split.kfold"
+        yield (("data", "split", "fold"), ("data", "split", "kfold")), f"data.split.fold: no fold {split.fold}: {there}"
+
+
+def _size_findings(name: str, sizes: dict[str, int | float], wanted: list[tuple[str, str]]) -> Iterator[Finding]:
+    choices = ", ".join("-".join(direction) for direction in wanted)
+    seen: dict[tuple[str, ...], str] = {}
+    for label, size in sizes.items():
+        languages = tuple(sorted(label.split("-")))
+        key: Key = ("data", name, label)
+        if not any(tuple(sorted(direction)) == languages for direction in wanted):
+            yield (key, ("data", "corpora")), f"data.{name}: {label} is no direction of this run; they are {choices}"
+        elif languages in seen and sizes[seen[languages]] != size:
+            yield (
+                (key,),
+                f"data.{name}: {seen[languages]} and {label} are the same pairs, read in two directions; give one size",
+            )
+        seen.setdefault(languages, label)
 
 
 def cautions(config: Config) -> list[str]:

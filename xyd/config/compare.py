@@ -85,8 +85,10 @@ def differences(saved: Config, new: Config) -> list[Difference]:
     ``data.root`` is left out: the files it stands for are compared themselves. Paths of text files are free to change;
     whether the files hold what they held is for the data's fingerprint to say.
     """
-    old_leaves = dict(_leaves(saved.model_dump(mode="json")))
-    new_leaves = dict(_leaves(new.model_dump(mode="json")))
+    old, again = saved.model_dump(mode="json"), new.model_dump(mode="json")
+    if sorted(map(str, old["data"]["corpora"])) == sorted(map(str, again["data"]["corpora"])):
+        again["data"]["corpora"] = old["data"]["corpora"]  # their order decides nothing
+    old_leaves, new_leaves = dict(_leaves(old)), dict(_leaves(again))
 
     def is_inherited(key: str) -> bool:  # a filter of a corpus that is what the whole section says, before and now
         above = f"data.{key.rpartition('.')[2]}"

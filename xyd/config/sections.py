@@ -10,7 +10,17 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
@@ -87,7 +97,26 @@ def _data_files(value: Any) -> Any:
 
 
 def _split_kind(value: Any) -> str:
+    if isinstance(value, dict) and any("-" in str(name) for name in value):
+        return "<sizes>"
     return "<files>" if isinstance(value, dict | BaseModel) else "<size>"
+
+
+def _size(value: Any) -> Any:
+    value = _whole(value)
+    if isinstance(value, bool) or not (
+        (isinstance(value, int) and value >= 1) or (isinstance(value, float) and 0 < value < 1)
+    ):
+        raise ValueError(
+            f"expected a size (pairs per language pair), a share of them between 0 and 1, sizes by direction "
+            f"{{en-zh: 1000}}, or files: {{en: …, zh: …}}, got {'null' if value is None else repr(value)}"
+        )
+    return value
+
+
+def _false(value: Any) -> Any:
+    """``false`` is what a person writes for "off"."""
+    return None if value is False else value
 
 
 Int = Annotated[int, BeforeValidator(_whole)]
@@ -206,11 +235,49 @@ class FilesSplit(Section):
     files: LanguageFiles = Field(description="Language to text file, line N of each meaning the same; .gz is read too.")
 
 
+Size = Annotated[int | float, BeforeValidator(_size)]
+
 Split = Annotated[
-    Annotated[Annotated[int, BeforeValidator(_whole), Field(ge=1)], Tag("<size>")]
-    | Annotated[FilesSplit, Tag("<files>")],
+    Annotated[Size, Tag("<size>")] | Annotated[dict[str, Size], Tag("<sizes>")] | Annotated[FilesSplit, Tag("<files>")],
     Discriminator(_split_kind),
 ]
+
+
+class SplitConfig(Section):
+    """How pairs are grouped and ordered when valid and test are split off; groups are never cut."""
+
+    fold_digits: bool = Field(
+        default=False, description="Texts that differ only in their numbers count as the same sentence."
+    )
+    group_by: Literal["none", "group"] = Field(
+        default="none",
+        description="group = pairs of one document, or with the same key in the group column, stay together too; valid "
+        "and test may then be up to a tenth smaller than asked for.",
+    )
+    order: Literal["hash", "time"] = Field(
+        default="hash",
+        description="hash = at random by the seed; time = test is the newest, then valid, by the time column (numbers "
+        "or dates), and a group is as old as its oldest pair.",
+    )
+    near_duplicates: Annotated[float, Field(ge=0.5, le=1.0)] | None = Field(
+        default=None,
+        description="Texts this similar (Jaccard of 5-byte n-grams of the folded text, 0.5 to 1) stay together and "
+        "count as overlap with your own files; null or false = not looked for, which takes less time and memory.",
+    )
+    max_group: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Groups of more pairs than this stay in train; null = 20, and no limit with group_by: group.",
+    )
+    kfold: Annotated[Int, Field(ge=2, le=100)] | None = Field(
+        default=None,
+        description="xyd train makes this many runs, each with another fold of the pairs as test split, and tells mean "
+        "and spread of their scores; leave data.test out.",
+    )
+    fold: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Which fold is the test split of this run; xyd train --fold N sets it."
+    )
+
+    _off = field_validator("near_duplicates", mode="before")(_false)
 
 
 class DataConfig(Filters):
@@ -228,10 +295,13 @@ class DataConfig(Filters):
     )
     valid: Split = Field(
         description="Valid split, by which the model is chosen: pairs per language pair to hold out without leakage, "
-        "or `files: {en: …, zh: …}`."
+        "a share of them (0.01), sizes by direction `{en-zh: 1000, en-fr: 0.02}`, or `files: {en: …, zh: …}`."
     )
     test: Split | None = Field(
-        default=None, description="Test split, evaluated once at the end: a size or `files`; null = none."
+        default=None, description="Test split, evaluated once at the end: as for valid; null = none."
+    )
+    split: SplitConfig = Field(
+        default_factory=SplitConfig, description="How pairs are grouped and ordered when valid and test are split off."
     )
     encoding: Annotated[str, AfterValidator(_encoding)] = Field(
         default="utf-8", description="Encoding of the text files."
@@ -256,6 +326,11 @@ class DataConfig(Filters):
         ]
         object.__setattr__(self, "corpora", corpora)
         return self
+
+    @property
+    def has_test(self) -> bool:
+        """Whether a run has a test split: its own, files, or one fold of several."""
+        return self.test is not None or self.split.kfold is not None
 
 
 def _given(filters: Filters) -> dict[str, Any]:

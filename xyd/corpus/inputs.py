@@ -46,10 +46,7 @@ def fingerprint(
     """
     hashes = input_hashes(config) if hashes is None else hashes
     data = config.data.model_dump(mode="json", exclude={"root", "temperature"})
-    for corpus, entry in zip(config.data.corpora, data["corpora"], strict=True):
-        entry["content"] = {name: hashes[str(path)] for name, path in _corpus_inputs(corpus)}
-        for name in ("files", "weight", "cap"):  # how often pairs are seen does not change what is prepared
-            entry.pop(name)
+    data["corpora"] = sorted(_content(corpus, hashes) for corpus in config.data.corpora)
     for name in ("valid", "test"):
         split = getattr(config.data, name)
         if isinstance(split, FilesSplit):
@@ -65,6 +62,24 @@ def fingerprint(
         "seed": config.run.seed,
     }
     return sha256_bytes(json.dumps(decides, sort_keys=True).encode())
+
+
+def content_order(config: Config, hashes: Mapping[str, str | None]) -> list[int]:
+    """Positions in `data.corpora` in an order that content and settings decide: that of the manifest and the rows.
+
+    So which of several repeats stays, and the order of rows, do not depend on the order in the config. `hashes`: from
+    `input_hashes`.
+    """
+    corpora = config.data.corpora
+    names = [(_content(corpus, hashes), str(list(_corpus_inputs(corpus)))) for corpus in corpora]
+    return sorted(range(len(corpora)), key=names.__getitem__)
+
+
+def _content(corpus: CorpusConfig, hashes: Mapping[str, str | None]) -> str:
+    """What decides the pairs of a corpus, as text: the content of its files, and its settings."""
+    entry = corpus.model_dump(mode="json", exclude={"files", "weight", "cap"})  # how often it is seen decides nothing
+    entry["content"] = {name: hashes[str(path)] for name, path in _corpus_inputs(corpus)}
+    return json.dumps(entry, sort_keys=True)
 
 
 def _sha256(path: Path) -> str | None:

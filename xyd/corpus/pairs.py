@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from xyd import splitting
 from xyd.cleaning import Cleaner
-from xyd.config import Config, CorpusConfig, FilesSplit, used_directions
+from xyd.config import Config, CorpusConfig, FilesSplit, SplitConfig, used_directions
 from xyd.corpus.pool import in_order
 from xyd.formats import ReadReport, read_corpus, read_files
 from xyd.splitting import PairKeys
@@ -48,6 +48,8 @@ class Digest:
     language_pair: npt.NDArray[np.int16]
     corpus: npt.NDArray[np.int16]
     longest: npt.NDArray[np.int32]
+    documents: npt.NDArray[np.uint64] | None  # where documents stay together
+    times: list[tuple[str | None, str]] | None  # (time, origin), where pairs are split by time
     read: int
     dropped: Tally
     changed: Tally
@@ -59,8 +61,10 @@ class Digester:
     Side a of a pair is that of the language which sorts first, so the order of languages in a config does not matter.
     """
 
-    def __init__(self, language_pairs: Sequence[tuple[str, str]], cleaners: Sequence[Cleaner]) -> None:
-        self._index = {languages: number for number, languages in enumerate(language_pairs)}
+    def __init__(self, pairs: Pairs, cleaners: Sequence[Cleaner]) -> None:
+        """`pairs`: that the digests are made for. `cleaners`: one for each corpus."""
+        self._index = {languages: number for number, languages in enumerate(pairs.language_pairs)}
+        self._split = pairs.split
         self._cleaners = cleaners
 
     def __call__(self, chunk: Chunk) -> Digest:
@@ -70,6 +74,8 @@ class Digester:
         keys: tuple[list[int], list[int], list[int]] = ([], [], [])
         language_pair: list[int] = []
         longest: list[int] = []
+        documents: list[int] | None = [] if self._split.group_by == "group" else None
+        times: list[tuple[str | None, str]] | None = [] if self._split.order == "time" else None
         for values in chunk.pairs:
             pair = SentencePair(*values)
             if pair.flaw is not None:
@@ -85,11 +91,15 @@ class Digester:
             if lang_a > lang_b:
                 a, b, raw_a, raw_b, lang_a, lang_b = b, a, raw_b, raw_a, lang_b, lang_a
             rows.append((a, b, raw_a if raw_a != a else None, raw_b if raw_b != b else None, pair.origin))
-            keys[0].append(splitting.key(lang_a, a))
-            keys[1].append(splitting.key(lang_b, b))
+            keys[0].append(splitting.key(lang_a, a, self._split.fold_digits))
+            keys[1].append(splitting.key(lang_b, b, self._split.fold_digits))
             keys[2].append(splitting.exact_key(lang_a, a, lang_b, b))
             language_pair.append(self._index[lang_a, lang_b])
             longest.append(max(_num_bytes(a), _num_bytes(b)))
+            if documents is not None:
+                documents.append(splitting.document_key(pair.group))
+            if times is not None:
+                times.append((pair.time, pair.origin))
         columns = [[_valid_utf8(text) for text in column] for column in zip(*rows, strict=True)] or [[]] * 5
         return Digest(
             pa.record_batch(columns, schema=_PAIR_SCHEMA),
@@ -97,6 +107,8 @@ class Digester:
             np.array(language_pair, np.int16),
             np.full(len(rows), chunk.corpus, np.int16),
             np.array(longest, np.int32),
+            None if documents is None else np.array(documents, np.uint64),
+            times,
             len(chunk.pairs),
             dropped,
             changed,
@@ -116,14 +128,18 @@ def chunks(corpus: int, pairs: Iterable[SentencePair]) -> Iterator[Chunk]:
 class Pairs:
     """Pairs kept by pass 1: their text in an Arrow file, their keys and numbers in memory."""
 
-    def __init__(self, path: Path, language_pairs: list[tuple[str, str]]) -> None:
+    def __init__(self, path: Path, language_pairs: list[tuple[str, str]], split: SplitConfig | None = None) -> None:
+        """`split`: how they will be split, which decides what must be remembered of each pair."""
         self.path = path
         self.language_pairs = language_pairs
+        self.split = split or SplitConfig()
+        self.clock = splitting.Clock()
 
     def fill(self, digests: Iterable[Digest]) -> None:
         """Draw the digests until the end."""
         keys: tuple[array[int], array[int], array[int]] = (array("Q"), array("Q"), array("Q"))
         language_pair, corpus, longest = array("h"), array("h"), array("i")
+        documents, times = array("Q"), array("d")
         with pa.OSFile(str(self.path), "wb") as file, pa.ipc.new_stream(file, _PAIR_SCHEMA) as writer:
             for digest in digests:
                 if len(digest.texts):
@@ -133,10 +149,17 @@ class Pairs:
                 language_pair.frombytes(digest.language_pair.tobytes())
                 corpus.frombytes(digest.corpus.tobytes())
                 longest.frombytes(digest.longest.tobytes())
+                if digest.documents is not None:
+                    documents.frombytes(digest.documents.tobytes())
+                if digest.times is not None:
+                    times.extend(self.clock.read(time, origin) for time, origin in digest.times)
         self.keys = PairKeys(*(np.frombuffer(column, np.uint64) for column in keys))
         self.language_pair = np.frombuffer(language_pair, np.int16)
         self.corpus = np.frombuffer(corpus, np.int16)
         self.longest = np.frombuffer(longest, np.int32)  # UTF-8 bytes of the longer side
+        # Key of the document, 0 for none, and the time, minus infinity for none; None where they do not matter.
+        self.documents = np.frombuffer(documents, np.uint64) if self.split.group_by == "group" else None
+        self.times = np.frombuffer(times, np.float64) if self.split.order == "time" else None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -196,7 +219,7 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
             counts[number].changed.merge(digest.changed)
             yield digest
 
-    digester = Digester(pairs.language_pairs, [Cleaner(corpus.filters) for corpus in config.data.corpora])
+    digester = Digester(pairs, [Cleaner(corpus.filters) for corpus in config.data.corpora])
     pairs.fill(counted(in_order(lambda chunk: (chunk.corpus, digester(chunk)), read())))
     return counts
 
@@ -213,4 +236,4 @@ def read_held_out(config: Config, split: FilesSplit, pairs: Pairs, report: ReadR
     stream = read_files(
         split.files, pairs.language_pairs, encoding=config.data.encoding, on_bad_utf8="error", report=report
     )
-    pairs.fill(map(Digester(pairs.language_pairs, []), chunks(-1, stream)))
+    pairs.fill(map(Digester(pairs, []), chunks(-1, stream)))
