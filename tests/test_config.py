@@ -374,8 +374,11 @@ def test_missing_file_folder_and_other_encodings(tmp_path: Path) -> None:
         (["data.corpora.0.files.zh=a", "data.corpora.0.files.en=a"], "en and zh are the same file"),
         (["data.valid={files: {en: a, fr: b}}"], "data.valid.files: no file for zh"),
         (["data.test={files: {fr: a, zh: b}}"], "data.test.files: no file for en"),
-        (["data.corpora=[{}]"], "data.corpora.0: expected exactly one of files and hf, got neither"),
-        (["data.corpora.0.hf={path: x}"], "data.corpora.0: expected exactly one of files and hf, got both"),
+        (
+            ["data.corpora=[{}]"],
+            "data.corpora.0: expected exactly one of files, srt, vtt, tsv, csv, json, jsonl, parquet, arrow, tmx, xliff, po, xml and hf, got none",
+        ),
+        (["data.corpora.0.hf={path: x}"], "xml and hf, got files and hf"),
         (["data.corpora=[{hf: {path: x}}]"], "data.corpora.0: say which languages to take from it"),
         (["data.corpora.0.languages=[en, fr]"], "data.corpora.0.languages: no file is given for fr"),
         (["train.min_learning_rate=1"], "the floor 1 is above the peak train.learning_rate 0.0007"),

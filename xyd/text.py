@@ -103,6 +103,10 @@ class SentencePair:
     """Document or user's key; pairs of one group belong to one split."""
     flaw: str | None = None
     """A reason why it must be dropped and counted ("bad_utf8"); its text then means nothing."""
+    score: float | None = None
+    """How good the pair is, by the user's own scale."""
+    time: str | None = None
+    """When it was made, such as "2024-03-01"; later is greater, as text."""
 
 
 class TallyEntry(TypedDict):

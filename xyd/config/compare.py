@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from xyd.config.inputs import PATH_FORMATS
 from xyd.config.sections import Config
 
 Remedy = Literal["free", "reset-schedule", "fresh"]
@@ -32,6 +34,9 @@ _FREE_TRAIN = {
 }
 
 
+_PATH = re.compile(rf"data\.(corpora\.\d+|valid|test)\.({'|'.join(PATH_FORMATS)})\.\w+")
+
+
 @dataclass(frozen=True)
 class Difference:
     """One key whose value changed, with the flag that a resumed run needs for it (free = none)."""
@@ -45,7 +50,7 @@ class Difference:
 def _remedy(key: str, is_on_both_sides: bool) -> Remedy:
     section, _, name = key.partition(".")
     # A file that lies elsewhere is no other data; its content is compared by fingerprint.
-    if section == "data" and ".files." in key and is_on_both_sides:
+    if section == "data" and _PATH.fullmatch(key) and is_on_both_sides:
         return "free"
     # The split and the tokenizer's sample are drawn from the seed, so another seed is other data.
     if key == "run.seed":
@@ -69,7 +74,7 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def differences(saved: Config, new: Config) -> list[Difference]:
     """Every key that changed, in the order of the sections; a key on one side only has None on the other.
 
-    ``data.root`` is left out: the files it stands for are compared themselves. Paths of text files are free to change;
+    ``data.root`` is left out: the files it stands for are compared themselves. Paths of files are free to change;
     whether the files hold what they held is for the data's fingerprint to say.
     """
     old_leaves = dict(_leaves(saved.model_dump(mode="json")))

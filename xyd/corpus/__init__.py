@@ -36,7 +36,7 @@ from xyd.errors import DataError
 from xyd.files import RunDir, atomic_write, sha256_file
 from xyd.formats import ReadReport
 from xyd.splitting import TRAIN
-from xyd.text import RULES_VERSION
+from xyd.text import RULES_VERSION, Tally
 from xyd.tokenizer import Tokenizer, train_tokenizer
 
 __all__ = ["PreparedSplit", "fingerprint", "input_hashes", "open_split", "prepare"]
@@ -125,11 +125,12 @@ def _prepare(
     pairs = Pairs(work / "corpora.arrow", language_pairs)
     counts = read_corpora(config, pairs, report)
     held_out: dict[str, Pairs] = {}
+    left_out: dict[str, Tally] = {}
     quotas: dict[str, dict[int, int]] = {}
     for name, split in (("valid", config.data.valid), ("test", config.data.test)):
         if isinstance(split, FilesSplit):
             held_out[name] = Pairs(work / f"{name}.arrow", language_pairs)
-            read_held_out(config, split, held_out[name], report)
+            left_out[name] = read_held_out(config, split, held_out[name], report)
         elif split is not None:
             quotas[name] = dict.fromkeys(range(len(language_pairs)), split)
 
@@ -181,6 +182,7 @@ def _prepare(
         "inputs": input_entries(hashes, report),
         "corpora": [corpus_entry(count) for count in counts],
         "split": split_rows,
+        "left_out": {name: tally.as_dict() for name, tally in left_out.items()},
         "overlap": overlap,
         "over_length": over_length,
         "tokenizer": {

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from xyd import splitting
 from xyd.cleaning import Cleaner
-from xyd.config import Config, CorpusConfig, FilesSplit
-from xyd.formats import ReadReport, read_corpus, read_files
+from xyd.config import Config, FilesSplit
+from xyd.formats import ReadReport, read_corpus, source_name
 from xyd.splitting import PairKeys
 from xyd.text import SentencePair, Tally, faults, normalise
 
@@ -107,7 +107,7 @@ class CorpusCount:
 
 def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[CorpusCount]:
     cleaner = Cleaner(config.data)
-    counts = [CorpusCount(_corpus_name(corpus), 0, Tally(), Tally()) for corpus in config.data.corpora]
+    counts = [CorpusCount(source_name(corpus), 0, Tally(), Tally()) for corpus in config.data.corpora]
 
     def kept() -> Iterator[tuple[int, SentencePair, str, str]]:
         for number, corpus in enumerate(config.data.corpora):
@@ -136,16 +136,21 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
     return counts
 
 
-def _corpus_name(corpus: CorpusConfig) -> str:
-    if corpus.files is not None:
-        return " + ".join(Path(path).name for path in corpus.files.values())
-    assert corpus.hf is not None
-    return "/".join(filter(None, (corpus.hf.path, corpus.hf.name))) + f"[{corpus.hf.split}]"
+def read_held_out(config: Config, split: FilesSplit, pairs: Pairs, report: ReadReport) -> Tally:
+    """The user's own valid or test pairs: every one is kept as it is, and a line that cannot be read is an error.
 
+    What the format itself sets aside (a fuzzy entry, a cue alone) is left out and comes back, counted.
+    """
+    left_out = Tally()
 
-def read_held_out(config: Config, split: FilesSplit, pairs: Pairs, report: ReadReport) -> None:
-    """The user's own valid or test files: every line is kept as it is, so a line that cannot be read is an error."""
-    stream = read_files(
-        split.files, pairs.language_pairs, encoding=config.data.encoding, on_bad_utf8="error", report=report
-    )
-    pairs.fill((-1, pair, normalise(pair.src), normalise(pair.tgt)) for pair in stream)
+    def usable() -> Iterator[SentencePair]:
+        for pair in read_corpus(
+            split, pairs.language_pairs, encoding=config.data.encoding, on_bad_utf8="error", report=report
+        ):
+            if pair.flaw is not None:
+                left_out.add(pair.flaw, pair.origin)
+            else:
+                yield pair
+
+    pairs.fill((-1, pair, normalise(pair.src), normalise(pair.tgt)) for pair in usable())
+    return left_out
