@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xyd.config.inputs import PATH_FORMATS
 from xyd.config.sections import Config
 
 Remedy = Literal["free", "reset-schedule", "fresh"]
@@ -34,9 +33,6 @@ _FREE_TRAIN = {
 }
 
 
-_PATH = re.compile(rf"data\.(corpora\.\d+|valid|test)\.({'|'.join(PATH_FORMATS)})\.\w+")
-
-
 @dataclass(frozen=True)
 class Difference:
     """One key whose value changed, with the flag that a resumed run needs for it (free = none)."""
@@ -47,10 +43,11 @@ class Difference:
     remedy: Remedy
 
 
-def _remedy(key: str, is_on_both_sides: bool) -> Remedy:
+def _remedy(key: str, old: Any, new: Any) -> Remedy:
     section, _, name = key.partition(".")
     # A file that lies elsewhere is no other data; its content is compared by fingerprint.
-    if section == "data" and _PATH.fullmatch(key) and is_on_both_sides:
+    is_moved = all(isinstance(value, str) and os.path.isabs(value) for value in (old, new))
+    if section == "data" and is_moved and ".hf." not in key:
         return "free"
     # The split and the tokenizer's sample are drawn from the seed, so another seed is other data.
     if key == "run.seed":
@@ -80,7 +77,9 @@ def differences(saved: Config, new: Config) -> list[Difference]:
     old_leaves = dict(_leaves(saved.model_dump(mode="json")))
     new_leaves = dict(_leaves(new.model_dump(mode="json")))
     return [
-        Difference(key, old_leaves.get(key), new_leaves.get(key), _remedy(key, key in old_leaves and key in new_leaves))
+        Difference(
+            key, old_leaves.get(key), new_leaves.get(key), _remedy(key, old_leaves.get(key), new_leaves.get(key))
+        )
         for key in {**old_leaves, **new_leaves}
         if old_leaves.get(key) != new_leaves.get(key) and key != "data.root"
     ]

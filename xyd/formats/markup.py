@@ -65,6 +65,7 @@ class _Collector:
         self.parser.CharacterDataHandler = self._data
         self.parser.EntityDeclHandler = self._refuse_entity
         self.parser.ExternalEntityRefHandler = self._refuse_entity
+        self.parser.SkippedEntityHandler = self._refuse_skipped
         self._path, self._units, self._frames = path, units, frames
         self._builder: TreeBuilder | None = None
         self._depth = self._start_line = self._start_byte = 0
@@ -107,11 +108,22 @@ class _Collector:
         if self._builder is not None:
             self._builder.data(text)
 
+    def _refuse_skipped(self, name: str, *_: object) -> NoReturn:
+        raise DataError(
+            f"{self._path}:{self.parser.CurrentLineNumber}: &{name}; is defined in another file, which is not read; "
+            "write the character itself"
+        )
+
     def _refuse_entity(self, name: str, *_: object) -> NoReturn:
         raise DataError(
             f"{self._path}:{self.parser.CurrentLineNumber}: declares or calls an entity of its own ({name}), which can "
             "blow up memory or read other files; replace entities by the text they stand for"
         )
+
+
+def normal_code(code: str) -> str:
+    """A language code in the one spelling by which codes are compared: zh-cn for ZH_CN."""
+    return code.lower().replace("_", "-")
 
 
 def text_of(element: Element | None, codes: Collection[str]) -> str | None:
@@ -139,14 +151,14 @@ class Codes:
     """
 
     def __init__(self, languages: Sequence[str], columns: Mapping[str, str | int] | None) -> None:
-        self._asked = {language: _normal(str((columns or {}).get(language, language))) for language in languages}
+        self._asked = {language: normal_code(str((columns or {}).get(language, language))) for language in languages}
         self._named = set(columns or ())
         self._known: dict[tuple[str, ...], dict[str, str]] = {}
         self._variant: dict[str, tuple[str, str]] = {}
         self._seen: dict[str, None] = {}
 
     def find(self, codes: Sequence[str], place: str) -> dict[str, str]:
-        """Language → its code among `codes`, which one unit uses; a language may be absent. `place`: for messages."""
+        """Language → its `normal_code` among `codes`, those of a unit; it may be absent. `place`: for messages."""
         key = tuple(codes)
         if key not in self._known:
             self._seen.update(dict.fromkeys(codes))
@@ -156,17 +168,18 @@ class Codes:
 
     def _best(self, language: str, codes: Sequence[str], place: str) -> str | None:
         asked = self._asked[language]
-        fitting = {_normal(code): code for code in reversed(codes) if f"{_normal(code)}-".startswith(f"{asked}-")}
+        fitting = {
+            normal_code(code): code for code in reversed(codes) if f"{normal_code(code)}-".startswith(f"{asked}-")
+        }
         if not fitting:
             return None
         if asked not in fitting and len(fitting) > 1:
             raise self._ambiguous(language, sorted(fitting.values()), place)
         normal = asked if asked in fitting else next(iter(fitting))
-        code = fitting[normal]
-        before, where = self._variant.setdefault(language, (code, place))
-        if _normal(before) != normal and language not in self._named:
-            raise self._ambiguous(language, [before, code], f"{where} and {place}")
-        return code
+        before, where = self._variant.setdefault(language, (fitting[normal], place))
+        if normal_code(before) != normal and language not in self._named:
+            raise self._ambiguous(language, [before, fitting[normal]], f"{where} and {place}")
+        return normal
 
     @staticmethod
     def _ambiguous(language: str, choices: list[str], place: str) -> DataError:
@@ -184,7 +197,3 @@ class Codes:
                 f"{label}: no text in {', '.join(missing)}; {held}; mend languages, or say which code it is: "
                 f"columns: {{{missing[0]}: CODE}}"
             )
-
-
-def _normal(code: str) -> str:
-    return code.lower().replace("_", "-")

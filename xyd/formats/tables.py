@@ -9,7 +9,7 @@ from pathlib import Path
 from xyd.config import ROLES, SourceConfig
 from xyd.errors import DataError
 from xyd.formats import lines
-from xyd.formats.lines import OnBad, read_lines
+from xyd.formats.lines import BAD, OnBad, read_lines
 from xyd.formats.report import FileReport
 from xyd.formats.rows import Row, no_column, no_text, usual_columns
 
@@ -39,7 +39,8 @@ def read_table(path: Path, source: SourceConfig, encoding: str, on_bad: OnBad, r
 def _row(path: Path, number: int, cells: list[str], columns: dict[str, int], roles: dict[str, int], width: int) -> Row:
     origin = f"{path.name}:{number}"
     if len(cells) != width:
-        return Row(dict.fromkeys(columns, ""), origin, flaw="ragged_row")
+        damaged = any(BAD in cell for cell in cells)  # which may have swallowed a delimiter
+        return Row(dict.fromkeys(columns, ""), origin, flaw="bad_utf8" if damaged else "ragged_row")
     return Row(
         {language: cells[place] for language, place in columns.items()},
         origin,

@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from xyd.config import ROLES, SourceConfig
-from xyd.formats.markup import Codes, read_units, text_of
+from xyd.formats.markup import Codes, normal_code, read_units, text_of
 from xyd.formats.report import FileReport
 from xyd.formats.rows import Row
 
@@ -26,8 +26,8 @@ def read_tmx(path: Path, source: SourceConfig, codes: Codes, report: FileReport)
     names = {role: str(getattr(source, role)) for role in ROLES if getattr(source, role) is not None}
     for number, (unit, _) in enumerate(read_units(path, {"tu"}, (), report), start=1):
         origin = f"{path.name}:unit {number}"
-        variants = [(variant.get("lang", ""), variant) for variant in unit.iter("tuv")]
-        found = codes.find([code for code, _ in variants], f"{path}: unit {number}")
+        variants = [(normal_code(variant.get("lang", "")), variant) for variant in unit.iter("tuv")]
+        found = codes.find([variant.get("lang", "") for _, variant in variants], f"{path}: unit {number}")
         texts = {
             language: [text_of(variant.find("seg"), _CODES) or "" for other, variant in variants if other == code]
             for language, code in found.items()

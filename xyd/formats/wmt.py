@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from xyd.formats.markup import Codes, read_units, text_of
+from xyd.formats.markup import Codes, normal_code, read_units, text_of
 from xyd.formats.report import FileReport
 from xyd.formats.rows import Row
 
@@ -23,7 +23,7 @@ def read_wmt(path: Path, codes: Codes, report: FileReport) -> Iterator[Row]:
         texts: dict[str, dict[str, str]] = {}
         others: list[str] = []
         for language, code in found.items():
-            first, *rest = [side for side in sides if side.get("lang", "") == code]
+            first, *rest = [side for side in sides if normal_code(side.get("lang", "")) == code]
             texts[language] = _segments(first)
             others += [key for side in rest for key in _segments(side)]
         for key in dict.fromkeys(key for segments in texts.values() for key in segments):

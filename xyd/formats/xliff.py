@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 
 from xyd.config import SourceConfig
 from xyd.errors import DataError
-from xyd.formats.markup import Codes, read_units, text_of
+from xyd.formats.markup import Codes, normal_code, read_units, text_of
 from xyd.formats.report import FileReport
 from xyd.formats.rows import Row
 
@@ -21,17 +21,22 @@ _FINISHED = frozenset({"final", "signed-off", "translated", "reviewed"})
 
 
 def read_xliff(path: Path, source: SourceConfig, codes: Codes, report: FileReport) -> Iterator[Row]:
-    """A row for each `trans-unit` of 1.2 and each `segment` of 2.x; what has no target is "untranslated".
+    """A row for each `trans-unit` of 1.2 and each `segment` of 2.x; what has no target is "untranslated",
+    what must not be translated (and is a copy) "translate_no".
 
     Alternative translations (`alt-trans`, `matches`) are no units of their own. Raises DataError where a file does
     not say its languages.
     """
     languages = list(source.languages or ())
-    src_code, tgt_code, document, number = "", "", "", 0
+    base = ("", "")
+    src_code = tgt_code = document = ""
     for element, line in read_units(path, {"trans-unit", "unit"}, {"xliff", "file"}, report):
-        if element.tag in ("xliff", "file"):
-            src_code = element.get("srcLang") or element.get("source-language") or src_code
-            tgt_code = element.get("trgLang") or element.get("target-language") or tgt_code
+        if element.tag == "xliff":
+            base = (element.get("srcLang", ""), element.get("trgLang", ""))
+            continue
+        if element.tag == "file":
+            src_code = element.get("source-language") or base[0]
+            tgt_code = element.get("target-language") or base[1]
             document = element.get("original") or element.get("id") or path.name
             continue
         if not tgt_code and len(languages) == 2 and src_code:  # the standard lets a file leave it out
@@ -44,12 +49,13 @@ def read_xliff(path: Path, source: SourceConfig, codes: Codes, report: FileRepor
         found = codes.find([src_code, tgt_code], f"{path}:{line}")
         roles = {"group": document} if source.group is not None else {}
         for part in [element] if element.tag == "trans-unit" else element.iterfind("segment"):
-            number += 1
-            sides = {src_code: part.find("source"), tgt_code: part.find("target")}
+            target = part.find("target")
+            sides = {normal_code(src_code): part.find("source"), normal_code(tgt_code): target}
             texts = {language: text_of(sides[code], _CODES) or "" for language, code in found.items()}
-            target = sides[tgt_code]
             flaw = None if source.unfinished else _unfinished(element, part, target)
-            if target is None or not (text_of(target, ()) or "").strip():
+            if element.get("translate") == "no":
+                flaw = "translate_no"
+            elif target is None or not (text_of(target, ()) or "").strip():
                 flaw = "untranslated"
             yield Row(texts, f"{path.name}:{line}", roles, flaw)
 
@@ -57,12 +63,10 @@ def read_xliff(path: Path, source: SourceConfig, codes: Codes, report: FileRepor
 def _unfinished(unit: Element, part: Element, target: Element | None) -> str | None:
     """Why a unit is not to be learned from, by what it says itself; None if it is, or if it says nothing.
 
-    1.2: a state that starts with "needs-" or is "new"; approved="no". 2.x: state="initial". Either: translate="no",
-    whose target is a copy. The defaults of the standards (not approved, initial) are not applied, because most
-    tools that write finished files leave these attributes out.
+    1.2: a state that starts with "needs-" or is "new"; approved="no". 2.x: state="initial". The defaults of the
+    standards (not approved, initial) are not applied, because most tools that write finished files leave these
+    attributes out.
     """
-    if unit.get("translate") == "no":
-        return "translate_no"
     state = part.get("state") or (target.get("state") if target is not None else None)
     if state is not None and (state.startswith("needs-") or state in ("new", "initial")):
         return f"state_{state}"
