@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,15 @@ def _source_files(source: SourceConfig, known: Mapping[str, str | None]) -> list
     """The local files of a source, in the order of reading; of a folder or glob that is gone, those `known` from it."""
     if source.hf is not None:
         return [path for _, path in _hub_files(source.hf)]
-    return local_files(source) or [
+    files = local_files(source)
+    if files and all(path.exists() or str(path) in known for path in files):
+        return files
+    gone = [
         path
         for path in sorted(map(Path, known), key=lambda path: (path.name, str(path)))
-        if any(path.is_relative_to(given) or path.match(str(given)) for given in source.paths)
+        if any(path.is_relative_to(given) or fnmatch(str(path), str(given)) for given in source.paths)
     ]
+    return gone or files
 
 
 def _hub_files(hf: HfConfig) -> Iterator[tuple[str, Path]]:
