@@ -1,8 +1,9 @@
 """The configuration: one strict model per YAML section; load, override, check, explain, dump, compare; special ids.
 
 Rooms inside, in the order a file goes through them: ``source`` (YAML 1.2 and ``--set`` to a tree with places),
-``sections`` (the models), ``problems`` (findings in plain words), ``checks`` (impossible combinations, directions),
-``describe`` (``explain``), ``compare`` (``differences``). The only owner of yaml and pydantic. Imports no torch.
+``inputs`` and ``sections`` (the models), ``problems`` (findings in plain words), ``input_checks`` and ``checks``
+(impossible combinations, directions), ``describe`` (``explain``), ``compare`` (``differences``). The only owner of
+yaml and pydantic. Imports no torch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 from xyd.config.checks import cautions, directions, impossible, used_directions
 from xyd.config.compare import Difference, changes_steps, differences
 from xyd.config.describe import explain
+from xyd.config.inputs import FORMATS, PATH_FORMATS, ROLES, HfConfig, SourceConfig
 from xyd.config.problems import collect, keys_at_fault
 from xyd.config.sections import (
     BOS_ID,
@@ -30,7 +32,6 @@ from xyd.config.sections import (
     EvaluateConfig,
     FilesSplit,
     Filters,
-    HfConfig,
     ModelConfig,
     RunConfig,
     SplitConfig,
@@ -43,7 +44,10 @@ from xyd.errors import ConfigError
 __all__ = [
     "BOS_ID",
     "EOS_ID",
+    "FORMATS",
     "PAD_ID",
+    "PATH_FORMATS",
+    "ROLES",
     "UNK_ID",
     "Config",
     "CorpusConfig",
@@ -56,6 +60,7 @@ __all__ = [
     "HfConfig",
     "ModelConfig",
     "RunConfig",
+    "SourceConfig",
     "SplitConfig",
     "TokenizerConfig",
     "TrainConfig",

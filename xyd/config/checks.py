@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import permutations
-from pathlib import Path
 
+from xyd.config.input_checks import Finding, source_findings
+from xyd.config.inputs import SourceConfig
 from xyd.config.sections import Config, CorpusConfig, FilesSplit
-from xyd.config.source import Key
+from xyd.config.source import Key, dotted
 from xyd.errors import ConfigError
-
-Finding = tuple[tuple[Key, ...], str]
-
-
-def _corpus_languages(corpus: CorpusConfig) -> list[str]:
-    return corpus.languages or list(corpus.files or {})
 
 
 def _available(config: Config) -> list[tuple[str, str]]:
@@ -24,7 +19,7 @@ def _available(config: Config) -> list[tuple[str, str]]:
         {
             (src, tgt)
             for corpus in config.data.corpora
-            for src, tgt in permutations(_corpus_languages(corpus), 2)
+            for src, tgt in permutations(corpus.languages or [], 2)
             if corpus.directions == "both" or f"{src}-{tgt}" in corpus.directions
         }
     )
@@ -46,7 +41,7 @@ def directions(config: Config) -> list[tuple[str, str]]:
 
 def used_directions(config: Config, corpus: CorpusConfig) -> list[str]:
     """The directions of the run, such as en-zh, that this corpus is used for."""
-    held = _corpus_languages(corpus)
+    held = corpus.languages or []
     possible = [f"{src}-{tgt}" for src, tgt in directions(config) if src in held and tgt in held]
     return possible if corpus.directions == "both" else [name for name in possible if name in corpus.directions]
 
@@ -113,45 +108,31 @@ def impossible(config: Config) -> Iterator[Finding]:
 
 def _impossible_data(config: Config) -> Iterator[Finding]:
     data = config.data
+    own = [(("data", name), split) for name, split in (("valid", data.valid), ("test", data.test))]
+    splits = [(key, split) for key, split in own if isinstance(split, FilesSplit)]
+    sources: list[tuple[Key, SourceConfig]] = [
+        (("data", "corpora", index), corpus) for index, corpus in enumerate(data.corpora)
+    ]
+    for key, source in (*sources, *splits):
+        yield from source_findings(source, key)
     for index, corpus in enumerate(data.corpora):
-        key: Key = ("data", "corpora", index)
-        name = f"data.corpora.{index}"
-        if (corpus.files is None) == (corpus.hf is None):
-            given = "neither" if corpus.files is None else "both"
-            yield (key,), f"{name}: expected exactly one of files and hf, got {given}"
-        elif corpus.languages is None:
-            yield ((*key, "hf"),), f"{name}: say which languages to take from it, languages: [en, zh]"
-        elif corpus.files is not None and (missing := [c for c in corpus.languages if c not in corpus.files]):
-            yield ((*key, "languages"),), f"{name}.languages: no file is given for {' and '.join(missing)}"
-        held = [f"{src}-{tgt}" for src, tgt in permutations(_corpus_languages(corpus), 2)]
+        held = [f"{src}-{tgt}" for src, tgt in permutations(corpus.languages or [], 2)]
         if corpus.directions != "both" and (odd := [name for name in corpus.directions if name not in held]):
             yield (
-                ((*key, "directions"),),
-                f"{name}.directions: this corpus does not hold {' and '.join(odd)}; the choices are {', '.join(held)}",
+                (("data", "corpora", index, "directions"),),
+                f"data.corpora.{index}.directions: this corpus does not hold {' and '.join(odd)}; the choices are "
+                f"{', '.join(held)}",
             )
-        if corpus.languages is not None and len(set(corpus.languages)) < len(corpus.languages):
-            yield ((*key, "languages"),), f"{name}.languages: a language is listed twice"
     yield from _direction_findings(config)
-    groups: list[tuple[Key, dict[str, Path]]] = [
-        (("data", "corpora", i, "files"), corpus.files or {}) for i, corpus in enumerate(data.corpora)
-    ]
-    for split_name, split in (("valid", data.valid), ("test", data.test)):
-        if isinstance(split, FilesSplit):
-            groups.append((("data", split_name, "files"), split.files))
-    for group, files in groups:
-        for path, count in Counter(files.values()).items():
-            if count > 1:
-                same = " and ".join(language for language, other in files.items() if other == path)
-                yield (group,), f"{'.'.join(map(str, group))}: {same} are the same file, {path}"
     if not any(_direction_findings(config)):
         wanted = sorted({language for direction in directions(config) for language in direction})
-        for split_name, split in (("valid", data.valid), ("test", data.test)):
-            if isinstance(split, FilesSplit) and (missing := [code for code in wanted if code not in split.files]):
-                at: tuple[Key, ...] = (("data", split_name, "files"), ("data", "directions"), ("data", "corpora"))
+        for key, split in splits:
+            if len(split.given) == 1 and (missing := [code for code in wanted if code not in (split.languages or [])]):
+                at = (*key, split.format)
+                lacks = "no file" if split.files_by_language else "no text"
                 yield (
-                    at,
-                    f"data.{split_name}.files: no file for {' and '.join(missing)}, "
-                    "which the directions of this run need",
+                    (at, ("data", "directions"), ("data", "corpora")),
+                    f"{dotted(at)}: {lacks} for {' and '.join(missing)}, which the directions of this run need",
                 )
     yield from _impossible_split(config)
     if data.min_characters > data.max_characters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,10 +48,11 @@ def is_of_mixture(key: str) -> bool:
     return key == "data.temperature" or (key.startswith("data.corpora.") and key.split(".")[-1] in ("weight", "cap"))
 
 
-def _remedy(key: str, is_on_both_sides: bool) -> Remedy:
+def _remedy(key: str, old: Any, new: Any) -> Remedy:
     section, _, name = key.partition(".")
     # A file that lies elsewhere is no other data; its content is compared by fingerprint.
-    if section == "data" and ".files." in key and is_on_both_sides:
+    is_moved = all(isinstance(value, str) and os.path.isabs(value) for value in (old, new))
+    if section == "data" and is_moved and ".hf." not in key:
         return "free"
     if is_of_mixture(key):
         return "reset-schedule"
@@ -82,7 +84,7 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def differences(saved: Config, new: Config) -> list[Difference]:
     """Every key that changed, in the order of the sections; a key on one side only has None on the other.
 
-    ``data.root`` is left out: the files it stands for are compared themselves. Paths of text files are free to change;
+    ``data.root`` is left out: the files it stands for are compared themselves. Paths of files are free to change;
     whether the files hold what they held is for the data's fingerprint to say.
     """
     old, again = saved.model_dump(mode="json"), new.model_dump(mode="json")
@@ -96,7 +98,9 @@ def differences(saved: Config, new: Config) -> list[Difference]:
         return ".filters." in key and all(same)
 
     return [
-        Difference(key, old_leaves.get(key), new_leaves.get(key), _remedy(key, key in old_leaves and key in new_leaves))
+        Difference(
+            key, old_leaves.get(key), new_leaves.get(key), _remedy(key, old_leaves.get(key), new_leaves.get(key))
+        )
         for key in {**old_leaves, **new_leaves}
         if old_leaves.get(key) != new_leaves.get(key) and key != "data.root" and not is_inherited(key)
     ]

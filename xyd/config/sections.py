@@ -5,7 +5,6 @@ A field's description ends up in front of users: it says what the number does, i
 
 from __future__ import annotations
 
-import codecs
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +13,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -22,12 +20,9 @@ from pydantic import (
     model_validator,
 )
 
+from xyd.config.inputs import FilePath, Section, SourceConfig, known_encoding
+
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
-
-LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-
-# What `datasets` reads from files rather than from the hub; their data_files are paths on this machine.
-FILE_READERS = ("parquet", "json", "csv", "text", "arrow")
 
 
 def _whole(value: Any) -> Any:
@@ -35,27 +30,9 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _path(value: Any) -> Any:
-    return Path(value) if isinstance(value, str) and value else value
-
-
 def _run_name(name: str) -> str:
     if not name.strip() or name in (".", "..") or re.search(r"[/\\\x00-\x1f]", name) or name.startswith("-"):
         raise ValueError(f"{name!r} cannot name a folder; use letters, digits, '-' and '_', and run.dir for the place")
-    return name
-
-
-def _language(code: str) -> str:
-    if not LANGUAGE.fullmatch(code):
-        raise ValueError(f"{code!r} is no language code; use letters, digits and '_' (en, zh, zh_CN)")
-    return code
-
-
-def _encoding(name: str) -> str:
-    try:
-        codecs.lookup(name)
-    except LookupError:
-        raise ValueError(f"unknown encoding {name!r}; use utf-8, or for example latin-1, cp1252, gb18030") from None
     return name
 
 
@@ -88,14 +65,6 @@ def _corpus_directions(value: Any) -> Any:
     return value
 
 
-def _data_files(value: Any) -> Any:
-    parts = list(value.values()) if isinstance(value, dict) else [value]
-    names = [name for part in parts for name in (part if isinstance(part, list) else [part])]
-    if value is not None and not (names and all(isinstance(name, str) and name for name in names)):
-        raise ValueError("expected a file name, a list of them, or a mapping from split to file names")
-    return value
-
-
 def _split_kind(value: Any) -> str:
     if isinstance(value, dict) and any("-" in str(name) for name in value):
         return "<sizes>"
@@ -120,16 +89,7 @@ def _false(value: Any) -> Any:
 
 
 Int = Annotated[int, BeforeValidator(_whole)]
-FilePath = Annotated[Path, BeforeValidator(_path)]
 Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
-Language = Annotated[str, AfterValidator(_language)]
-LanguageFiles = Annotated[dict[Language, FilePath], Field(min_length=2)]
-
-
-class Section(BaseModel):
-    """What all sections share: no unknown key, no conversion between types, no change after loading."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class RunConfig(Section):
@@ -143,21 +103,6 @@ class RunConfig(Section):
     )
     seed: Annotated[Int, Field(ge=0, lt=2**63)] = Field(
         default=1, description="Seed of everything that is drawn: split, tokenizer sample, initial weights, batches."
-    )
-
-
-class HfConfig(Section):
-    """A data set read by the library `datasets`, from the hub or from local files."""
-
-    path: Annotated[str, Field(min_length=1)] = Field(
-        description="Name on the hub (Helsinki-NLP/un_pc), a local folder (./my_set), or parquet, json, csv, text, "
-        "arrow together with data_files."
-    )
-    name: str | None = Field(default=None, description="Name of the data set's configuration, often the language pair.")
-    split: str = Field(default="train", description="Which split of the data set to read as corpus.")
-    revision: str | None = Field(default=None, description="Commit or tag on the hub; null = the newest.")
-    data_files: Annotated[str | list[str] | dict[str, str | list[str]] | None, BeforeValidator(_data_files)] = Field(
-        default=None, description="File name, list of them, or mapping from split to them; local for parquet, json, …"
     )
 
 
@@ -185,18 +130,8 @@ class Filters(Section):
     )
 
 
-class CorpusConfig(Section):
-    """One source of pairs: aligned text files, or a data set read by `datasets`. Exactly one of `files`, `hf`."""
-
-    files: LanguageFiles | None = Field(
-        default=None,
-        description="Language to text file, two or more, line N of each meaning the same; .gz is read too.",
-    )
-    hf: HfConfig | None = Field(default=None, description="A data set read by the library `datasets`.")
-    languages: Annotated[list[Language], Field(min_length=2)] | None = Field(
-        default=None,
-        description="Languages to take from this corpus; null = those of `files`, or those in hf.name (en-zh).",
-    )
+class CorpusConfig(SourceConfig):
+    """One source of training pairs."""
 
     directions: Annotated[list[str] | Literal["both"], BeforeValidator(_corpus_directions)] = Field(
         default="both",
@@ -213,26 +148,9 @@ class CorpusConfig(Section):
         default_factory=Filters, description="Filters for this corpus alone, by the names they have under data."
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_languages(cls, given: Any) -> Any:
-        """Make ``languages`` known wherever the corpus tells it, so that no reader has to guess again."""
-        if not isinstance(given, dict) or given.get("languages") is not None:
-            return given
-        files, hf = given.get("files"), given.get("hf")
-        if isinstance(files, dict) and len(files) > 1 and all(LANGUAGE.fullmatch(str(code)) for code in files):
-            return {**given, "languages": list(files)}
-        name = hf.get("name") if isinstance(hf, dict) else None
-        parts = name.split("-") if isinstance(name, str) else []
-        if len(parts) == 2 and all(LANGUAGE.fullmatch(part) for part in parts):
-            return {**given, "languages": parts}
-        return given
 
-
-class FilesSplit(Section):
-    """A valid or test split that the user brings; its lines are never removed."""
-
-    files: LanguageFiles = Field(description="Language to text file, line N of each meaning the same; .gz is read too.")
+class FilesSplit(SourceConfig):
+    """A valid or test split that the user brings, in any of the forms of a corpus; its lines are never removed."""
 
 
 Size = Annotated[int | float, BeforeValidator(_size)]
@@ -288,14 +206,15 @@ class DataConfig(Filters):
         description="Folder under which relative file names in this section lie; null = the folder of the YAML.",
     )
     corpora: Annotated[list[CorpusConfig], Field(min_length=1)] = Field(
-        description="List of sources of pairs: each has `files: {en: …, zh: …}` or `hf: {path: …}`."
+        description="List of sources of pairs: each has `files: {en: …, zh: …}`, or another format such as `tsv: …`."
     )
     directions: Annotated[list[str] | Literal["all"], BeforeValidator(_directions)] = Field(
         default="all", description="Directions to learn, [en-zh, zh-en]; all = every pair that some corpus holds."
     )
     valid: Split = Field(
         description="Valid split, by which the model is chosen: pairs per language pair to hold out without leakage, "
-        "a share of them (0.01), sizes by direction `{en-zh: 1000, en-fr: 0.02}`, or `files: {en: …, zh: …}`."
+        "a share of them (0.01), sizes by direction `{en-zh: 1000, en-fr: 0.02}`, or your own, `files: {en: …, zh: …}` "
+        "or any other form that a corpus may have."
     )
     test: Split | None = Field(
         default=None, description="Test split, evaluated once at the end: as for valid; null = none."
@@ -303,7 +222,7 @@ class DataConfig(Filters):
     split: SplitConfig = Field(
         default_factory=SplitConfig, description="How pairs are grouped and ordered when valid and test are split off."
     )
-    encoding: Annotated[str, AfterValidator(_encoding)] = Field(
+    encoding: Annotated[str, AfterValidator(known_encoding)] = Field(
         default="utf-8", description="Encoding of the text files."
     )
     on_bad_utf8: Literal["error", "drop"] = Field(

@@ -39,7 +39,7 @@ from xyd.files import RunDir, atomic_write, sha256_file
 from xyd.formats import ReadReport
 from xyd.sampling import Mixture
 from xyd.splitting import KINDS, TRAIN
-from xyd.text import RULES_VERSION
+from xyd.text import RULES_VERSION, Tally
 from xyd.tokenizer import Tokenizer, train_tokenizer
 
 __all__ = ["PreparedSplit", "fingerprint", "input_hashes", "mixture", "open_split", "prepare"]
@@ -149,11 +149,12 @@ def _prepare(
     pairs = Pairs(work / "corpora.arrow", language_pairs, config.data.split)
     counts = read_corpora(config, pairs, report)
     held_out: dict[str, Pairs] = {}
+    left_out: dict[str, Tally] = {}
     own_keys = SplitConfig(fold_digits=config.data.split.fold_digits)
     for name, split in (("valid", config.data.valid), ("test", config.data.test)):
         if isinstance(split, FilesSplit):
             held_out[name] = Pairs(work / f"{name}.arrow", language_pairs, own_keys)
-            read_held_out(config, split, held_out[name], report)
+            left_out[name] = read_held_out(config, split, held_out[name], report)
 
     decision = decide(config.data, pairs, held_out, seed)
     fate = decision.fate
@@ -208,6 +209,7 @@ def _prepare(
         "inputs": input_entries(hashes, report),
         "corpora": [corpus_entry(count) for count in counts],
         "split": split_rows,
+        "left_out": {name: tally.as_dict() for name, tally in left_out.items()},
         "groups": decision.facts,
         "overlap": decision.overlap,
         "over_length": over_length,

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from xyd import splitting
 from xyd.cleaning import Cleaner
-from xyd.config import Config, CorpusConfig, FilesSplit, SplitConfig, used_directions
+from xyd.config import Config, FilesSplit, SplitConfig, used_directions
 from xyd.corpus.pool import in_order
-from xyd.formats import ReadReport, read_corpus, read_files
+from xyd.formats import ReadReport, read_corpus, source_name
 from xyd.splitting import PairKeys
 from xyd.text import SentencePair, Tally, faults, normalise
 
@@ -197,7 +197,7 @@ class CorpusCount:
 
 def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[CorpusCount]:
     """Fill `pairs` with what is kept of all corpora; returns what became of each."""
-    counts = [CorpusCount(_corpus_name(corpus), 0, Tally(), Tally()) for corpus in config.data.corpora]
+    counts = [CorpusCount(source_name(corpus), 0, Tally(), Tally()) for corpus in config.data.corpora]
 
     def read() -> Iterator[Chunk]:
         for number, corpus in enumerate(config.data.corpora):
@@ -224,16 +224,21 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
     return counts
 
 
-def _corpus_name(corpus: CorpusConfig) -> str:
-    if corpus.files is not None:
-        return " + ".join(Path(path).name for path in corpus.files.values())
-    assert corpus.hf is not None
-    return "/".join(filter(None, (corpus.hf.path, corpus.hf.name))) + f"[{corpus.hf.split}]"
+def read_held_out(config: Config, split: FilesSplit, pairs: Pairs, report: ReadReport) -> Tally:
+    """The user's own valid or test pairs: every one is kept as it is, and a line that cannot be read is an error.
 
+    What the format itself sets aside (a fuzzy entry, a cue alone) is left out and comes back, counted.
+    """
+    left_out = Tally()
 
-def read_held_out(config: Config, split: FilesSplit, pairs: Pairs, report: ReadReport) -> None:
-    """The user's own valid or test files: every line is kept as it is, so a line that cannot be read is an error."""
-    stream = read_files(
-        split.files, pairs.language_pairs, encoding=config.data.encoding, on_bad_utf8="error", report=report
-    )
-    pairs.fill(map(Digester(pairs, []), chunks(-1, stream)))
+    def usable() -> Iterator[SentencePair]:
+        for pair in read_corpus(
+            split, pairs.language_pairs, encoding=config.data.encoding, on_bad_utf8="error", report=report
+        ):
+            if pair.flaw is not None:
+                left_out.add(pair.flaw, pair.origin)
+            else:
+                yield pair
+
+    pairs.fill(map(Digester(pairs, []), chunks(-1, usable())))
+    return left_out

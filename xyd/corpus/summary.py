@@ -54,6 +54,9 @@ def table(manifest: Mapping[str, Any], asked: Mapping[str, Mapping[str, int]]) -
             elif not rows:
                 lines.append(f"  warning: {direction}: no row")
     lines += _group_lines(manifest["groups"])
+    for name, reasons in manifest["left_out"].items():
+        lines += [f"{name}: left out of your own files:"] * bool(reasons)
+        lines += [_reason_line(reason, found) for reason, found in reasons.items()]
     lines += _overlap_lines(manifest["overlap"])
     for name, over in manifest["over_length"].items():
         for direction, rows in over.items():
