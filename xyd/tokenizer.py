@@ -93,6 +93,21 @@ class Tokenizer:
         """Many texts (normalised here) → bare ids of each, in order, on all cores."""
         return self._processor.Encode([normalise(text) for text in texts])
 
+    def sample(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
+        """Normalised texts → ids of a segmentation of each, drawn at random; decoded they give the same texts.
+
+        Unigram: drawn from all segmentations by their probability to the power of `alpha` (Kudo 2018), 0 = uniform.
+        BPE: each merge is left out with probability `alpha` (Provilkov et al. 2020, arXiv:1910.13267). The ids depend
+        on texts, alpha and seed alone, not on what was drawn before.
+        """
+        # A list of several texts is encoded in a new thread, whose generator starts from the seed; a single text would
+        # go on with the generator of this thread, wherever that stands.
+        sentencepiece.set_random_generator_seed(seed % (2**32 - 1))  # the greatest one would mean "at random"
+        drawn: list[list[int]] = self._processor.Encode(
+            [*texts, "", ""], enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
+        )
+        return drawn[: len(texts)]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Bare ids → text. Control symbols vanish; bytes that are not UTF-8 become U+FFFD."""
         return self._processor.Decode([int(token) for token in ids])

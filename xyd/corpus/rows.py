@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xyd.corpus.pairs import BATCH_ROWS, Mask, Pairs
+from xyd.corpus.augmented import Augmented
+from xyd.corpus.pairs import BATCH_ROWS, Mask, Pairs, sorted_pair
 from xyd.errors import DataError
 from xyd.files import atomic_write
 from xyd.tokenizer import Tokenizer
@@ -37,10 +38,12 @@ class RowWriter:
         first_id: int,
         with_text: bool,
         drop: Callable[[int, str], None] | None,
+        augmented: Augmented | None = None,
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Write the selected pairs; returns rows and over-long rows by direction.
+        """Write the selected pairs; returns rows and over-long rows by direction, without those of `augmented`.
 
         `drop` hears (pair, origin) of each pair left out for its length; without it over-long pairs are kept.
+        `augmented` makes additional rows, which stand behind those of the pairs they were made from.
         """
         rows: Counter[int] = Counter()
         over: Counter[int] = Counter()
@@ -50,7 +53,10 @@ class RowWriter:
             schema = _row_schema(with_text)
             with pa.ipc.new_stream(file, schema) as writer:
                 for numbers, batch in pairs.batches(select):
-                    waiting.append(self._encode(pairs, numbers, batch, first_id, schema, rows, over, drop))
+                    encoded, fits = self._encode(pairs, numbers, batch, first_id, schema, rows, over, drop)
+                    waiting.append(encoded)
+                    if augmented is not None:
+                        waiting.append(augmented.make(pairs, numbers, batch, fits, self.directions, first_id, schema))
                     if sum(map(len, waiting)) >= BATCH_ROWS:
                         _write_together(writer, waiting)
                 _write_together(writer, waiting)
@@ -89,7 +95,8 @@ class RowWriter:
         rows: Counter[int],
         over: Counter[int],
         drop: Callable[[int, str], None] | None,
-    ) -> pa.RecordBatch:
+    ) -> tuple[pa.RecordBatch, Mask]:
+        """The rows of a batch of pairs, and which of the pairs are among them."""
         size = len(batch)
         ids, lengths, too_long = self._ids(batch)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
@@ -126,7 +133,7 @@ class RowWriter:
         if "src_text" in schema.names:
             texts = pa.concat_arrays([pc.coalesce(batch.column("raw_" + side), batch.column(side)) for side in "ab"])
             columns += [texts.take(src_rows), texts.take(tgt_rows)]
-        return pa.record_batch(columns, schema=schema)
+        return pa.record_batch(columns, schema=schema), fits
 
 
 def _row_schema(with_text: bool) -> pa.Schema:
@@ -147,10 +154,6 @@ def _write_together(writer: pa.RecordBatchWriter, waiting: list[pa.RecordBatch])
         for batch in pa.Table.from_batches(waiting).combine_chunks().to_batches():
             writer.write_batch(batch)
         waiting.clear()
-
-
-def sorted_pair(a: str, b: str) -> tuple[str, str]:
-    return (a, b) if a < b else (b, a)
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -55,6 +55,8 @@ def table(manifest: Mapping[str, Any], asked: Mapping[str, int]) -> str:
                 )
             elif not rows:
                 lines.append(f"  warning: {direction}: no row")
+        if name == "train":
+            lines += _augmented_lines(manifest)
     lines += _overlap_lines(manifest["overlap"])
     for name, over in manifest["over_length"].items():
         for direction, rows in over.items():
@@ -62,6 +64,19 @@ def table(manifest: Mapping[str, Any], asked: Mapping[str, int]) -> str:
     tokenizer = manifest["tokenizer"]
     lines.append(f"tokenizer: {tokenizer['type']}, {tokenizer['vocab_size']:,} pieces")
     return "\n".join(lines)
+
+
+def _augmented_lines(manifest: Mapping[str, Any]) -> list[str]:
+    rows = {kind: number for kind, number in manifest["augmented"].items() if number}
+    if not rows:
+        return []
+    kinds = ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in rows.items())
+    left_out = manifest["augmented_left_out"]
+    lines = [f"  and {sum(rows.values()):,} rows of augmentation: {kinds}"]
+    if any(left_out.values()):
+        told = ", ".join(f"{reason.replace('_', ' ')} {number:,}" for reason, number in left_out.items() if number)
+        lines.append(f"  left out of it: {told}")
+    return lines
 
 
 def _overlap_lines(overlap: Mapping[str, Any]) -> list[str]:
