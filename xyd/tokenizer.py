@@ -93,24 +93,25 @@ class Tokenizer:
         """Many texts (normalised here) → bare ids of each, in order, on all cores."""
         return self._processor.Encode([normalise(text) for text in texts])
 
-    def sample(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
-        """Normalised texts → ids of a segmentation of each, drawn at random; decoded they give the same texts.
-
-        Unigram: drawn from all segmentations by their probability to the power of `alpha` (Kudo 2018), 0 = uniform.
-        BPE: each merge is left out with probability `alpha` (Provilkov et al. 2020, arXiv:1910.13267). The ids depend
-        on texts, alpha and seed alone, not on what was drawn before.
-        """
-        # A list of several texts is encoded in a new thread, whose generator starts from the seed; a single text would
-        # go on with the generator of this thread, wherever that stands.
-        sentencepiece.set_random_generator_seed(seed % (2**32 - 1))  # the greatest one would mean "at random"
-        drawn: list[list[int]] = self._processor.Encode(
-            [*texts, "", ""], enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
-        )
-        return drawn[: len(texts)]
-
     def decode(self, ids: Sequence[int]) -> str:
         """Bare ids → text. Control symbols vanish; bytes that are not UTF-8 become U+FFFD."""
         return self._processor.Decode([int(token) for token in ids])
+
+    def scores(self) -> dict[str, tuple[int, float]]:
+        """Every piece that can be matched in text → its id and score: log-prob (unigram), minus its rank (BPE)."""
+        found = {}
+        for token in range(self.vocab_size):
+            if not (self._processor.IsControl(token) or self._processor.IsUnknown(token) or self.is_byte(token)):
+                found[self.piece(token)] = token, float(self._processor.GetScore(token))
+        return found
+
+    def is_byte(self, token: int) -> bool:
+        """Whether the id stands for a byte of the byte fallback."""
+        return bool(self._processor.IsByte(int(token)))
+
+    def byte_ids(self) -> list[int]:
+        """The ids of the bytes 0 to 255; empty without byte fallback."""
+        return [token for token in range(self.vocab_size) if self.is_byte(token)]
 
     def piece(self, token: int) -> str:
         """The piece (U+2581 marks a space) of a token id."""
