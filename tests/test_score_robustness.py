@@ -14,7 +14,7 @@ from xyd.translate import Translation
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
-import score_robustness as scores  # noqa: E402
+import score_robustness as scores
 
 SOURCES = [f"the {colour} dog sees a {animal}" for colour in ("red", "old", "wet") for animal in ("cat", "cow", "hen")]
 

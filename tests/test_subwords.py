@@ -18,6 +18,7 @@ from toy import Toy, assert_same_run, environment, lines, run_of, weights
 from xyd import corpus
 from xyd.batching import make_batch, plan_epoch, start_ids
 from xyd.config import UNK_ID, TokenizerConfig
+from xyd.errors import CheckpointError
 from xyd.subwords import SampledSplit, SubwordSampler
 from xyd.tokenizer import Tokenizer, train_tokenizer
 from xyd.train import Trainer, train
@@ -229,3 +230,15 @@ def test_two_workers_draw_the_same(toy: Toy, tmp_path: Path) -> None:
     for first, second in zip(lines(run_of(one), "train"), lines(run_of(two), "train"), strict=True):
         for figure in ("loss", "nll", "tokens", "not_sampled_share", "gradient_norm/before_clipping"):
             assert first[figure] == pytest.approx(second[figure], abs=1e-5), figure
+
+
+def test_switched_on_later_it_asks_for_reset_schedule_and_begins_an_epoch(
+    toy: Toy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The steps of an epoch are other ones, so a position among the old ones means nothing."""
+    assert train(toy.config(tmp_path, "train.max_steps=4")) == 0
+    changed = toy.config(tmp_path, "train.max_steps=8", ON)
+    with pytest.raises(CheckpointError, match=r"train\.subword_sampling: None → 0\.5"):
+        train(changed)
+    assert train(changed, reset_schedule=True) == 0
+    assert "schedule and optimiser start anew, and so does an epoch" in capfd.readouterr().err

@@ -55,6 +55,8 @@ def test_figures_by_hand(tmp_path: Path) -> None:
     longest = [max(len(trained.encode(text)) for text in pair.texts) for pair in given]
     assert report.drops[8] == sum(length + 1 > 8 for length in longest) == 1
     assert report.drops[1024] == 0
+    assert measure(trained, given, "these", max(longest)).drops[max(longest)] == 1  # there is no room for EOS
+    assert measure(trained, given, "these", max(longest) + 1).drops[max(longest) + 1] == 0
     assert report.scripts["bytes"].pieces == 256
     assert report.scripts["bytes"].used == 4  # E2 98 83 82
     latin = report.scripts["latin"]

@@ -12,7 +12,6 @@ import hashlib
 import random
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +59,7 @@ class Augmenter:
         src, tgt = map(normalise, made)
         if not src or not tgt or (src == pair.src and tgt == pair.tgt):
             return None
-        return replace(pair, src=src, tgt=tgt, origin=f"{pair.origin} ({kind})")
+        return SentencePair(src, tgt, pair.src_lang, pair.tgt_lang, f"{pair.origin} ({kind})", pair.group)
 
 
 def _hash(text: str) -> int:
@@ -140,7 +139,7 @@ def no_final_punctuation(pair: SentencePair, _rng: random.Random) -> tuple[str, 
 
 def typography(pair: SentencePair, rng: random.Random) -> tuple[str, str] | None:
     """Other characters for the same marks, in the source alone: the target keeps the habits of the corpus."""
-    ways = [way for way in (_other_quotes, _other_marks, _other_width) if way(pair.src, random.Random(0)) != pair.src]
+    ways = [way for way in (_other_quotes, _other_marks, _other_width) if way(pair.src, rng) != pair.src]
     if not ways:
         return None
     src = pair.src

@@ -30,7 +30,8 @@ FITTING_SHARE = 0.98
 """Of their sides, this share is within the bounds that batches are planned with."""
 UNKNOWN_PENALTY = 10.0
 """By how much an unknown character's score lies below the least of all pieces, as in SentencePiece."""
-CACHED_WORDS = 100_000
+CACHED_WORDS, CACHED_LENGTH = 20_000, 16
+"""Lattices kept, of words of at most so many characters: some 30 MB, and few words of a text are not among them."""
 
 Sides = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 Edges = tuple[list[float], list[tuple[int, list[int]]]]
@@ -71,7 +72,8 @@ class SubwordSampler:
             lattice = self._lattice(word)
             if len(self._lattices) >= CACHED_WORDS:
                 self._lattices.clear()
-            self._lattices[word] = lattice
+            if len(word) <= CACHED_LENGTH:
+                self._lattices[word] = lattice
         parts, end = [], len(word)
         while end:
             cumulative, edges = lattice[end]

@@ -145,7 +145,8 @@ class Trainer:
         self.optimizer = build_optimizer(self.model, self.config.train)
         if saved is not None and reset_schedule:
             before, t = checkpoint.saved_config(self.run).train, self.config.train
-            has_same_steps = (before.max_tokens, before.tokens_per_step) == (t.max_tokens, t.tokens_per_step)
+            decides = ("max_tokens", "tokens_per_step", "subword_sampling")
+            has_same_steps = all(getattr(before, key) == getattr(t, key) for key in decides)
             self.state.restart_schedule(has_same_steps)
             return f"{origin}; schedule and optimiser start anew" + ("" if has_same_steps else ", and so does an epoch")
         if saved is not None:
