@@ -57,6 +57,7 @@ def make_config(folder: Path, corpora: list[dict[str, str]], *overrides: str, **
         "run": {"name": "r", "dir": str(folder / "runs")},
         "data": {"corpora": [{"files": files} for files in corpora], "valid": 10, "test": 10, **data},
         "tokenizer": {"vocab_size": 330},
+        "augment": {"scale": 0},
         "model": {"max_length": 64},
     }
     path.write_text(json.dumps(tree), encoding="utf-8")  # JSON is YAML

@@ -243,6 +243,28 @@ def _config_explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def _tokenizer_report(options: argparse.Namespace) -> int:
+    from xyd.files import RunDir, atomic_write
+
+    if options.subject.is_dir():
+        from xyd import config
+
+        saved = config.load(_run_dir(options.subject) / "config.yaml", options.set)
+        from xyd.tokenizer_report import report_run, table
+
+        report = report_run(RunDir(options.subject), saved.model.max_length)
+    else:
+        options.config = options.subject
+        loaded = _load_config(options)
+        from xyd.tokenizer_report import report_config, table
+
+        report = report_config(loaded, _warn)
+    if options.json is not None:
+        atomic_write(options.json, report.as_json())
+    print(table(report))
+    return 0
+
+
 def _warn(message: str) -> None:
     print(message, file=sys.stderr)
 
@@ -326,6 +348,13 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("--src-lang", metavar="L", help="language of --src")
     score.add_argument("--tgt-lang", metavar="L", help="language of --tgt")
 
+    tokenizer = verbs.add_parser("tokenizer", help="what a tokenizer does to its corpus", allow_abbrev=False)
+    about_report = "lengths, characters without a piece, use of the vocabulary, round trips"
+    report = _verb(tokenizer.add_subparsers(metavar="VERB", required=True), "report", _tokenizer_report, about_report)
+    report.add_argument("subject", type=Path, metavar="RUN|CONFIG", help="a prepared run directory, or a YAML file")
+    _set_flag(report)
+    report.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
+
     config = verbs.add_parser("config", help="show a resolved configuration, or explain its keys", allow_abbrev=False)
     config_verbs = config.add_subparsers(metavar="VERB", required=True)
     _config_flags(_verb(config_verbs, "show", _config_show, "the whole configuration with every default"))
@@ -342,6 +371,10 @@ def _verb(verbs: Any, name: str, function: Any, about: str) -> argparse.Argument
 
 def _config_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="the YAML file")
+    _set_flag(parser)
+
+
+def _set_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set",
         action="append",

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from xyd import checkpoint, corpus, distributed, plan
-from xyd.batching import make_batch, plan_epoch, start_ids
+from xyd.batching import Split, make_batch, plan_epoch, start_ids
 from xyd.config import Config, changes_steps
 from xyd.errors import DataError, NumericsError, XydError
 from xyd.evaluate import EvalReport, evaluate_split
@@ -29,6 +29,7 @@ from xyd.resume import make_ready, manifest, run_dir, write_run_json
 from xyd.runlog import RunLog
 from xyd.sampling import shares
 from xyd.step import StepGradient, Sums
+from xyd.subwords import SampledSplit
 from xyd.tokenizer import Tokenizer
 from xyd.translate import Translator
 from xyd.workers import choose_workers
@@ -95,7 +96,19 @@ class Trainer:
 
         self.directions: list[str] = manifest(self.run)["directions"]
         self.tokenizer = Tokenizer.load(self.run.tokenizer_path)
-        self.split, self.valid = corpus.open_split(self.run, "train"), corpus.open_split(self.run, "valid")
+        stored, self.valid = corpus.open_split(self.run, "train"), corpus.open_split(self.run, "valid")
+        self.mixture = corpus.mixture(config, self.run, stored)
+        self.split: Split = stored
+        self.sampled: SampledSplit | None = None
+        if config.train.subword_sampling is not None:
+            self.sampled = SampledSplit(
+                self.split,
+                self.tokenizer,
+                config.train.subword_sampling,
+                max_ids=config.model.max_length - 1,
+                seed=config.run.seed,
+            )
+            self.split = self.sampled
         self.start_ids = start_ids(self.tokenizer, self.directions)
 
         torch.manual_seed(config.run.seed)  # the same first weights on every rank
@@ -104,7 +117,6 @@ class Trainer:
         self.origin = self._load(reset_schedule)
         self.log = RunLog(self.run, enabled=distributed.is_main(), resume_step=self.state.step)
         self.translator = Translator(self.model, self.tokenizer, config, self.directions, self.device)
-        self.mixture = corpus.mixture(config, self.run, self.split)
         self.steps = self._plan_epoch()
         self.gradient = StepGradient(
             self.gradients, self.split, self.start_ids, config.train.label_smoothing, config.run.seed
@@ -206,6 +218,8 @@ class Trainer:
         """Rows of the next step's micro-batches; moves the position in the epoch."""
         state, began = self.state, time.perf_counter()
         micro_batches = self.steps[state.step_in_epoch]
+        if self.sampled is not None:
+            self.sampled.draw(state.epoch, np.concatenate(micro_batches))
         state.step, state.step_in_epoch = state.step + 1, state.step_in_epoch + 1
         if state.step_in_epoch == len(self.steps):
             state.epoch, state.step_in_epoch = state.epoch + 1, 0
@@ -214,12 +228,17 @@ class Trainer:
         return micro_batches
 
     def _plan_epoch(self) -> list[list[np.ndarray]]:
+        src_lengths, tgt_lengths = self.split.src_lengths, self.split.tgt_lengths
+        tokens_per_step = self.config.train.tokens_per_step
+        if self.sampled is not None:
+            src_lengths, tgt_lengths = self.sampled.longest_src, self.sampled.longest_tgt
+            tokens_per_step = round(tokens_per_step * self.sampled.slack)
         return plan_epoch(
-            self.split.src_lengths,
-            self.split.tgt_lengths,
+            src_lengths,
+            tgt_lengths,
             self.mixture.rows(self.state.epoch),
             max_tokens=self.config.train.max_tokens,
-            tokens_per_step=self.config.train.tokens_per_step,
+            tokens_per_step=tokens_per_step,
             seed=self.config.run.seed,
             epoch=self.state.epoch,
         )
@@ -258,6 +277,8 @@ class Trainer:
             clip_norm=clip_norm,
             seconds=sums.seconds,
             data_seconds=sums.data_seconds / distributed.world_size(),
+            num_sampled=self.sampled.num_drawn if self.sampled else 0,
+            num_stored=self.sampled.num_stored if self.sampled else 0,
             stop_signal=int(signal.SIGINT if sums.interrupted else signal.SIGTERM if sums.terminated else 0),
         )
 
@@ -339,6 +360,8 @@ class Trainer:
         is_bf16 = self.dtype == torch.bfloat16
         self.log.say(f"an epoch of {len(self.steps):,} steps:")
         self.log.say("\n".join(self.mixture.table(self.directions, names)))
+        if self.sampled is not None:
+            self.log.say(self.sampled.describe())
         self.log.say(plan.describe(self.config, self.model, batch, is_bf16, free_bytes(self.run.root)))
         precision = "bf16 with fp32 master weights" if is_bf16 else "fp32"
         self.log.say(

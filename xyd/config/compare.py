@@ -67,7 +67,9 @@ def _remedy(key: str, old: Any, new: Any) -> Remedy:
 def changes_steps(saved: Config, new: Config) -> bool:
     """Whether an epoch is cut into other steps than before."""
     keys = {change.key for change in differences(saved, new)}
-    return bool(keys & {"train.max_tokens", "train.tokens_per_step"}) or any(map(is_of_mixture, keys))
+    return bool(keys & {"train.max_tokens", "train.tokens_per_step", "train.subword_sampling"}) or any(
+        map(is_of_mixture, keys)
+    )
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

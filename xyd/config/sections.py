@@ -274,6 +274,32 @@ class TokenizerConfig(Section):
     byte_fallback: bool = Field(default=True, description="Spell unseen characters in bytes rather than as unknown.")
 
 
+Rate = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class AugmentConfig(Section):
+    """Additional training pairs that look like what people type; a rate is a share of the pairs a kind can apply to."""
+
+    scale: Annotated[float, Field(ge=0.0)] = Field(
+        default=1.0, description="All rates below are multiplied by this; 0 = no additional pairs."
+    )
+    upper: Rate = Field(default=0.02, description="In capitals on both sides, as far as they have any.")
+    title: Rate = Field(default=0.01, description="Every Word With a Capital on both sides.")
+    lower: Rate = Field(default=0.01, description="The source in small letters, the target as it is.")
+    no_final_punctuation: Rate = Field(default=0.02, description="Without the mark at the end, on both sides.")
+    typography: Rate = Field(
+        default=0.02, description="Other quotes, apostrophes, dashes, dots, full or half width in the source only."
+    )
+    placeholders: Rate = Field(
+        default=0.02, description="With %s, {name}, a URL, an e-mail address or tags, the same on both sides."
+    )
+    digits: Rate = Field(default=0.02, description="Numbers of two or more digits, once on each side, become others.")
+    emoji: Rate = Field(default=0.01, description="With the same emoji on both sides.")
+    fragments: Rate = Field(
+        default=0.05, description="One sentence of a pair whose sides have equally many, as a short pair of its own."
+    )
+
+
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
@@ -326,6 +352,11 @@ class TrainConfig(Section):
     )
     min_learning_rate: Annotated[float, Field(ge=0.0)] = Field(
         default=0.0, description="Floor below which the schedule does not go."
+    )
+    subword_sampling: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        default=None,
+        description="Train on segmentations drawn anew in each epoch: for bpe the share of merges left out (0.1), for "
+        "unigram the alpha of sampling (smaller = wilder); null = always the best one.",
     )
     max_steps: Annotated[Int, Field(ge=1)] = Field(default=100_000, description="Stop after this many steps.")
     max_epochs: Annotated[Int, Field(ge=1)] | None = Field(
@@ -458,6 +489,9 @@ class Config(Section):
     run: RunConfig = Field(description="The run as a whole: its name, its place, its seed.")
     data: DataConfig = Field(description="Where the pairs come from, which directions are learned, what is held out.")
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, description="The SentencePiece vocabulary.")
+    augment: AugmentConfig = Field(
+        default_factory=AugmentConfig, description="Additional training pairs that look like what people type."
+    )
     model: ModelConfig = Field(default_factory=ModelConfig, description="The Transformer.")
     train: TrainConfig = Field(default_factory=TrainConfig, description="How the model is trained and when it stops.")
     decode: DecodeConfig = Field(default_factory=DecodeConfig, description="How translations are searched.")

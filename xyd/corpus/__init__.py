@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from xyd.augment import Augmenter
 from xyd.config import Config, FilesSplit, SplitConfig, directions, used_directions
+from xyd.corpus.augmented import Augmented
 from xyd.corpus.fate import (
     REASONS,
     SPLITS,
@@ -31,8 +33,8 @@ from xyd.corpus.fate import (
     use_reserve,
 )
 from xyd.corpus.inputs import content_order, fingerprint, input_hashes, tokenizer_path
-from xyd.corpus.pairs import CorpusCount, Pairs, read_corpora, read_held_out
-from xyd.corpus.rows import PreparedSplit, RowWriter, sorted_pair
+from xyd.corpus.pairs import CorpusCount, Pairs, read_corpora, read_held_out, sorted_pair
+from xyd.corpus.rows import PreparedSplit, RowWriter
 from xyd.corpus.summary import corpus_entry, corpus_lines, input_entries, table
 from xyd.errors import DataError
 from xyd.files import RunDir, atomic_write, sha256_file
@@ -181,6 +183,9 @@ def _prepare(
     rows = RowWriter(tokenizer, wanted, max_ids, [used_directions(config, corpus) for corpus in config.data.corpora])
     rows.drop_too_long(pairs, fate > TRAIN, drop)
     use_reserve(pairs, decision, seed)
+    held_out_keys = [side[fate > TRAIN] for side in (pairs.keys.a, pairs.keys.b)]
+    held_out_keys += [side for own in held_out.values() for side in (own.keys.a, own.keys.b)]
+    augmented = Augmented(Augmenter(config.augment, seed), tokenizer, max_ids, np.concatenate(held_out_keys))
     split_rows: dict[str, Any] = {"rule": rule(config.data.split), "seed": seed}
     over_length: dict[str, Any] = {}
     files: dict[str, int] = {}
@@ -191,8 +196,10 @@ def _prepare(
             first_id = len(pairs) + (len(held_out["valid"]) if name == "test" and "valid" in held_out else 0)
             everything = np.ones(len(own), bool)
             split_rows[name], over_length[name] = rows.write(path, own, everything, first_id, with_text=True, drop=None)
-        elif name == "train" or name in decision.quotas or (name == "test" and config.data.has_test):
-            split_rows[name], _ = rows.write(path, pairs, fate == number, 0, with_text=name != "train", drop=drop)
+        elif name == "train":
+            split_rows[name], _ = rows.write(path, pairs, fate == TRAIN, 0, False, drop, augmented)
+        elif name in decision.quotas or (name == "test" and config.data.has_test):
+            split_rows[name], _ = rows.write(path, pairs, fate == number, 0, with_text=True, drop=drop)
         else:
             path.unlink(missing_ok=True)
             continue
@@ -210,6 +217,8 @@ def _prepare(
         "corpora": [corpus_entry(count) for count in counts],
         "split": split_rows,
         "left_out": {name: tally.as_dict() for name, tally in left_out.items()},
+        "augmented": dict(augmented.rows),
+        "augmented_left_out": dict(augmented.left_out),
         "groups": decision.facts,
         "overlap": decision.overlap,
         "over_length": over_length,

@@ -61,6 +61,7 @@ def fingerprint(
         "rules": RULES_VERSION,
         "data": data,
         "directions": directions(config),
+        "augment": config.augment.model_dump(mode="json") if config.augment.scale else None,
         "tokenizer": config.tokenizer.model_dump(mode="json"),
         "tokenizer_from": _sha256(tokenizer_path(tokenizer_from)) if tokenizer_from else None,
         "max_length": config.model.max_length,

@@ -175,6 +175,10 @@ class Pairs:
                 start += len(batch)
 
 
+def sorted_pair(a: str, b: str) -> tuple[str, str]:
+    return (a, b) if a < b else (b, a)
+
+
 def _num_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 

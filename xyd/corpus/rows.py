@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xyd.corpus.pairs import BATCH_ROWS, Mask, Pairs
+from xyd.corpus.augmented import Augmented, AugmentedRows
+from xyd.corpus.pairs import BATCH_ROWS, Mask, Pairs, sorted_pair
 from xyd.corpus.pool import in_order
 from xyd.errors import DataError
 from xyd.files import atomic_write
@@ -32,6 +33,7 @@ class _Encoded:
     rows: Counter[int]
     over: Counter[int]
     dropped: list[tuple[int, str]]
+    augmented: AugmentedRows | None
 
 
 class RowWriter:
@@ -60,17 +62,19 @@ class RowWriter:
         first_id: int,
         with_text: bool,
         drop: Callable[[int, str], None] | None,
+        augmented: Augmented | None = None,
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Write the selected pairs; returns rows and over-long rows by direction.
+        """Write the selected pairs; returns rows and over-long rows by direction, without those of `augmented`.
 
         `drop` hears (pair, origin) of each pair left out for its length; without it over-long pairs are kept.
+        `augmented` makes additional rows, which stand behind those of the pairs they were made from.
         """
         rows: Counter[int] = Counter()
         over: Counter[int] = Counter()
         schema = _row_schema(with_text)
 
         def encode(item: tuple[Ints, pa.RecordBatch]) -> _Encoded:
-            return self._encode(pairs, *item, first_id, schema, drop is not None)
+            return self._encode(pairs, *item, first_id, schema, drop is not None, augmented)
 
         def write(file: BinaryIO) -> None:
             waiting: list[pa.RecordBatch] = []
@@ -82,6 +86,10 @@ class RowWriter:
                         assert drop is not None
                         drop(number, origin)
                     waiting.append(encoded.batch)
+                    if encoded.augmented is not None:
+                        assert augmented is not None
+                        augmented.count(encoded.augmented)
+                        waiting.append(encoded.augmented.batch)
                     if sum(map(len, waiting)) >= BATCH_ROWS:
                         _write_together(writer, waiting)
                 _write_together(writer, waiting)
@@ -105,7 +113,14 @@ class RowWriter:
         return ids, lengths, np.any(lengths.reshape(2, -1) > self.max_ids, axis=0)
 
     def _encode(
-        self, pairs: Pairs, numbers: Ints, batch: pa.RecordBatch, first_id: int, schema: pa.Schema, must_fit: bool
+        self,
+        pairs: Pairs,
+        numbers: Ints,
+        batch: pa.RecordBatch,
+        first_id: int,
+        schema: pa.Schema,
+        must_fit: bool,
+        augmented: Augmented | None,
     ) -> _Encoded:
         size = len(batch)
         ids, lengths, too_long = self._ids(batch)
@@ -144,7 +159,11 @@ class RowWriter:
             texts = pa.concat_arrays([pc.coalesce(batch.column("raw_" + side), batch.column(side)) for side in "ab"])
             columns += [texts.take(src_rows), texts.take(tgt_rows)]
         dropped = _chosen(numbers, batch, ~fits)
-        return _Encoded(pa.record_batch(columns, schema=schema), rows, over, dropped)
+        used = self._is_used[pairs.corpus[numbers]] & fits[:, None]
+        more = None
+        if augmented is not None:
+            more = augmented.make(pairs, numbers, batch, used, self.directions, first_id, schema)
+        return _Encoded(pa.record_batch(columns, schema=schema), rows, over, dropped, more)
 
 
 def _chosen(numbers: Ints, batch: pa.RecordBatch, select: Mask) -> list[tuple[int, str]]:
@@ -171,10 +190,6 @@ def _write_together(writer: pa.RecordBatchWriter, waiting: list[pa.RecordBatch])
         for batch in pa.Table.from_batches(waiting).combine_chunks().to_batches():
             writer.write_batch(batch)
         waiting.clear()
-
-
-def sorted_pair(a: str, b: str) -> tuple[str, str]:
-    return (a, b) if a < b else (b, a)
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────

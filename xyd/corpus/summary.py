@@ -53,6 +53,8 @@ def table(manifest: Mapping[str, Any], asked: Mapping[str, Mapping[str, int]]) -
                 lines.append(f"  warning: {direction}: {rows:,} of {wanted:,}; {why}")
             elif not rows:
                 lines.append(f"  warning: {direction}: no row")
+        if name == "train":
+            lines += _augmented_lines(manifest)
     lines += _group_lines(manifest["groups"])
     for name, reasons in manifest["left_out"].items():
         lines += [f"{name}: left out of your own files:"] * bool(reasons)
@@ -84,6 +86,19 @@ def _group_lines(facts: Mapping[str, Any]) -> list[str]:
             "because their group is older or too large"
             for languages, fact in found.items()
         ]
+    return lines
+
+
+def _augmented_lines(manifest: Mapping[str, Any]) -> list[str]:
+    rows = {kind: number for kind, number in manifest["augmented"].items() if number}
+    if not rows:
+        return []
+    kinds = ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in rows.items())
+    left_out = manifest["augmented_left_out"]
+    lines = [f"  and {sum(rows.values()):,} rows of augmentation: {kinds}"]
+    if any(left_out.values()):
+        told = ", ".join(f"{reason.replace('_', ' ')} {number:,}" for reason, number in left_out.items() if number)
+        lines.append(f"  left out of it: {told}")
     return lines
 
 
