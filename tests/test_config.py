@@ -593,3 +593,21 @@ def test_answers_at_once_without_torch(tmp_path: Path, arguments: list[str]) -> 
         if seconds[-1] < 0.5:
             break
     assert min(seconds) < 0.5, seconds
+
+
+# ── documents ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_entry_in_the_document_on_formats_is_valid(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs" / "formats.md").read_text(encoding="utf-8")
+    full = text.split("```yaml\n")[1].split("```")[0]
+    entries = [
+        re.findall(r"`([^`]+)`", line.split("|")[2]) for line in text.splitlines() if re.match(r"\| .*`\w+: ", line)
+    ]
+    assert len(entries) >= 11
+    for parts in entries:
+        entry = "\n      ".join([parts[0], *(part for part in parts[1:] if part.startswith(("columns", "languages")))])
+        path = write(tmp_path, f"run: {{name: x}}\ndata:\n  valid: 1\n  corpora:\n    - {entry}\n")
+        assert config.load(path).data.corpora[0].languages
+    path = write(tmp_path, f"run: {{name: x}}\n{full}  valid: 1\n")
+    assert [corpus.format for corpus in config.load(path).data.corpora] == ["tsv", "files"]

@@ -411,3 +411,29 @@ def test_a_translation_column_of_another_kind_is_refused(tmp_path: Path, offline
     path = write_rows(tmp_path / "rows.jsonl", [{"translation": "one ||| un"}])
     with pytest.raises(DataError, match=r"no text in en, fr; it holds translation;"):
         list(read_hub(("en", "fr"), path="json", data_files=path))
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_stream_gives_the_same_pairs(tmp_path: Path, offline: None, streaming: bool) -> None:
+    rows = [{"a": "one", "b": {"c": "un"}, "doc": "d1", "more": [1, 2]}, {"a": "two", "b": {"c": None}, "doc": "d2"}]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    hf = HfConfig(path="json", data_files=path, streaming=streaming)
+    corpus = CorpusConfig(hf=hf, columns={"en": "a", "fr": "b.c"}, group="doc")
+    pairs = list(
+        read_corpus(corpus, [("en", "fr")], encoding="utf-8", on_bad_utf8="error", report=(report := ReadReport()))
+    )
+    assert [(pair.src, pair.tgt, pair.group, pair.flaw) for pair in pairs] == [
+        ("one", "un", "d1", None),
+        ("two", "", "d2", "missing_side"),
+    ]
+    assert report.files[f"{path}[train]"].lines == 2
+    wrong = CorpusConfig(hf=hf, columns={"en": "a", "fr": "c"})
+    with pytest.raises(DataError, match=r"no column c \(for fr\); the columns are a, b\.c, doc, more"):
+        list(read_corpus(wrong, [("en", "fr")], encoding="utf-8", on_bad_utf8="error", report=ReadReport()))
+
+
+def test_a_data_set_made_by_a_script_gets_a_way_out(tmp_path: Path, offline: None) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.py").write_text("raise SystemExit('must not run')\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"(?s)scripts are no longer supported.*revision: refs/convert/parquet"):
+        list(read_hub(("en", "fr"), path=str(tmp_path / "mine")))

@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from xyd.config import CorpusConfig
 from xyd.errors import DataError
-from xyd.formats import ReadReport, local_files, read_corpus, source_name
+from xyd.formats import ReadReport, json_rows, local_files, read_corpus, source_name
 from xyd.text import SentencePair
 
 Write = Callable[..., Path]
@@ -335,6 +335,18 @@ def test_bytes_of_another_encoding_in_json(write: Write) -> None:
             read(json=path)
         assert [pair.flaw for pair in read(json=path, on_bad="drop")] == [None, "bad_utf8", None]
         assert texts(read(json=path, encoding="cp1252"))[1] == ("two", "café")
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 5, 7, 1000])
+def test_an_array_reads_the_same_in_blocks_of_any_size(
+    write: Write, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(json_rows, "_BLOCK", block)
+    good = ' [ {"src": "你好 \\u4f60 é", "tgt": "a\\"]}b"} ,\n{"src": "二", "tgt": ""}\n]\n'
+    assert texts(read(json=write("a.json", good))) == [("你好 你 é", 'a"]}b'), ("二", "")]
+    cut = '[{"src": "你好",\n "tgt": "你'.encode()[:-1] + b'"}]'
+    with pytest.raises(DataError, match=r"a\.json:2: not utf-8: byte E4 BD at byte offset 28 of the file"):
+        read(json=write("a.json", cut))
 
 
 def test_a_long_array_is_read_in_little_memory(write: Write) -> None:

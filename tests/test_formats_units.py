@@ -412,6 +412,11 @@ def test_a_broken_catalogue_is_named_by_line(write: Write, content: str | bytes,
         read(po=write("a.po", content))
 
 
+def test_an_entry_with_bad_bytes_is_dropped_alone(write: Write) -> None:
+    content = b'msgid "a"\nmsgstr "caf\xe9"\n# \xe9 in a remark\nmsgid "b"\nmsgstr "c"\n'
+    assert outcome(read(po=write("a.po", content), on_bad="drop")) == [("a", "", "bad_utf8"), ("b", "c", None)]
+
+
 def test_a_catalogue_in_a_stated_encoding(write: Write) -> None:
     content = HEADER.replace("UTF-8", "GB2312") + '\nmsgid "one"\nmsgstr "一"\n'
     assert texts(read(po=write("a.po", content.encode("gb2312")), encoding="gb2312")) == [("one", "一")]
