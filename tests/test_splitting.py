@@ -350,9 +350,11 @@ def test_similar_texts_are_found(similarity: float) -> None:
     ours, theirs = ([text.encode() for text in side] for side in (texts, twins))
     wanted = {i for i in range(400) if jaccard(ours[i], theirs[i]) >= similarity}
     assert 20 < len(wanted) < 400 or similarity == 0.5
-    between = near.candidates_between(*(near.band_hashes(side, "en", similarity) for side in (ours, theirs)))
+    between = near.candidates_between(
+        *(near.band_hashes(side, "en", similarity) for side in (ours, theirs)), similarity
+    )
     assert len(wanted - {int(i) for i, j in zip(*between, strict=True) if i == j}) <= 0.01 * len(wanted)
-    within = near.candidates_within(near.band_hashes(ours + theirs, "en", similarity))
+    within = near.candidates_within(near.band_hashes(ours + theirs, "en", similarity), similarity)
     assert len(wanted - {int(i) for i, j in zip(*within, strict=True) if j == i + 400}) <= 0.01 * len(wanted)
     assert all(i < j for i, j in zip(*within, strict=True))
 
@@ -360,7 +362,7 @@ def test_similar_texts_are_found(similarity: float) -> None:
 def test_another_language_is_no_near_duplicate() -> None:
     texts = [b"informationen", b"informationen"]
     bands = np.concatenate([near.band_hashes(texts[:1], "de", 0.8), near.band_hashes(texts[1:], "nl", 0.8)])
-    assert len(near.candidates_within(bands)[0]) == 0
+    assert len(near.candidates_within(bands, 0.8)[0]) == 0
 
 
 def test_near_overlap_is_the_weakest_kind() -> None:

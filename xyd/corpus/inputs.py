@@ -11,7 +11,7 @@ from xyd.config import Config, CorpusConfig, FilesSplit, directions
 from xyd.files import RunDir, sha256_bytes, sha256_file
 from xyd.text import RULES_VERSION
 
-FORMAT_VERSION = "1"
+FORMAT_VERSION = "2"
 """Raise it when `prepare` writes other rows from the same inputs than before."""
 
 
