@@ -16,10 +16,20 @@ from pydantic import TypeAdapter
 
 from xyd import config as configuration
 from xyd.config import CorpusConfig, DataConfig, SplitConfig
-from xyd.corpus.fate import RESERVE, SPLITS, Decision, decide, hold_reserve, rule, time_facts, use_reserve
+from xyd.corpus.fate import (
+    RESERVE,
+    SPLITS,
+    Decision,
+    decide,
+    hold_reserve,
+    rule,
+    time_facts,
+    tokenizer_texts,
+    use_reserve,
+)
 from xyd.corpus.pairs import Pairs
 from xyd.errors import DataError
-from xyd.splitting import TEST, TRAIN, VALID, folded
+from xyd.splitting import TEST, TRAIN, VALID, folded, mix
 from xyd.text import SentencePair, normalise
 
 LANGUAGES = ["en", "fr", "zh"]
@@ -241,3 +251,23 @@ def test_near_duplicates_of_own_files_leave_train(tmp_path: Path) -> None:
     assert decision.fate.tolist() == [-6, TRAIN, -5]
     kinds = {"exact": 0, "folded": 0, "one_side": 1, "near": 1}
     assert decision.overlap == {**kinds, "held_out": {"valid": {**kinds, "near": 0}}}
+
+
+@pytest.mark.parametrize("size", [1, 10, 1000])
+def test_tokenizer_texts_are_those_of_least_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    rng = random.Random(2)
+    lines = [(tuple((rng.randrange(40), rng.randrange(4)) for _ in LANGUAGES), None, None) for _ in range(60)]
+    given_pairs = sentence_pairs(lines)
+    pairs = filled(tmp_path / "p.arrow", given_pairs, SplitConfig())
+    select = np.arange(len(pairs)) % 3 != 0
+    first: dict[int, str] = {}
+    for number in np.flatnonzero(select).tolist():
+        for keys, text in zip(
+            (pairs.keys.a, pairs.keys.b), (given_pairs[number].src, given_pairs[number].tgt), strict=True
+        ):
+            first.setdefault(int(keys[number]), normalise(text))
+    order = mix(np.array(list(first), np.uint64), 1).argsort()[:size]
+    expected = [list(first.values())[place] for place in order]
+    assert tokenizer_texts(pairs, select, size, 1) == expected
+    monkeypatch.setattr("xyd.splitting.groups.CHUNK", 7)
+    assert {folded(text) for text in tokenizer_texts(pairs, select, size, 1)} == {folded(text) for text in expected}
