@@ -271,3 +271,20 @@ def test_tokenizer_texts_are_those_of_least_hash(tmp_path: Path, monkeypatch: py
     assert tokenizer_texts(pairs, select, size, 1) == expected
     monkeypatch.setattr("xyd.splitting.groups.CHUNK", 7)
     assert {folded(text) for text in tokenizer_texts(pairs, select, size, 1)} == {folded(text) for text in expected}
+
+
+def test_near_duplicates_and_documents_stay_together_when_the_reserve_is_used(tmp_path: Path) -> None:
+    """Forty families of two: similar in en (by their text) or of one document."""
+    rng = random.Random(4)
+    given_pairs = []
+    for family in range(40):
+        text = " ".join(rng.choices(WORDS, k=9)) + f" {rng.random()}"
+        for twin in range(2):
+            src = text + " and so on" * twin if family % 2 else f"no {rng.random()} nor {rng.random()}"
+            document = None if family % 2 else f"d{family}"
+            given_pairs.append(SentencePair(src, f"fr {rng.random()}", "en", "fr", f"a:{family}", group=document))
+    split = SplitConfig(near_duplicates=0.6, group_by="group")
+    pairs = filled(tmp_path / "p.arrow", given_pairs, split)
+    fate = decided(pairs, data_config(split, {"en-fr": 20}, {"en-fr": 20})).fate.reshape(40, 2)
+    assert (fate[:, 0] == fate[:, 1]).all()
+    assert np.bincount(fate.ravel()).tolist() == [40, 20, 20]
