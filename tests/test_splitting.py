@@ -218,6 +218,26 @@ def test_pairs_left_out_connect_nothing() -> None:
     assert found.sizes().tolist() == [1, 1]
 
 
+def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    a, b, documents = (rng.integers(0, 400, 300).astype(np.uint64) << np.uint64(52) for _ in range(3))
+    live, language_pair = rng.random(300) < 0.8, rng.integers(0, 2, 300).astype(np.int16)
+    links = (a[live][:5], b[live][5:10])
+    held_out = PairKeys(a[:40], b[40:80], a[:40])
+
+    def everything() -> list[Any]:
+        groups = find_groups(a, b, live, documents, links)
+        placed = splitting.split(groups, language_pair, {"test": {0: 10, 1: 9}}, 1, strict=False)
+        found = overlap(PairKeys(a, b, a ^ b), held_out, None, live)
+        folds = splitting.fold_of(groups, language_pair, 3, 1)
+        parts = [groups.of_pair[live], groups.names, groups.sizes(), placed, folds, found.train, found.held_out]
+        return [part.tolist() for part in parts]
+
+    whole = everything()
+    monkeypatch.setattr("xyd.splitting.groups.CHUNK", 7)
+    assert everything() == whole
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(values=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5), max_size=60))
 def test_first_of_each(values: list[int]) -> None:
@@ -350,9 +370,11 @@ def test_similar_texts_are_found(similarity: float) -> None:
     ours, theirs = ([text.encode() for text in side] for side in (texts, twins))
     wanted = {i for i in range(400) if jaccard(ours[i], theirs[i]) >= similarity}
     assert 20 < len(wanted) < 400 or similarity == 0.5
-    between = near.candidates_between(*(near.band_hashes(side, "en", similarity) for side in (ours, theirs)))
+    between = near.candidates_between(
+        *(near.band_hashes(side, "en", similarity) for side in (ours, theirs)), similarity
+    )
     assert len(wanted - {int(i) for i, j in zip(*between, strict=True) if i == j}) <= 0.01 * len(wanted)
-    within = near.candidates_within(near.band_hashes(ours + theirs, "en", similarity))
+    within = near.candidates_within(near.band_hashes(ours + theirs, "en", similarity), similarity)
     assert len(wanted - {int(i) for i, j in zip(*within, strict=True) if j == i + 400}) <= 0.01 * len(wanted)
     assert all(i < j for i, j in zip(*within, strict=True))
 
@@ -360,7 +382,7 @@ def test_similar_texts_are_found(similarity: float) -> None:
 def test_another_language_is_no_near_duplicate() -> None:
     texts = [b"informationen", b"informationen"]
     bands = np.concatenate([near.band_hashes(texts[:1], "de", 0.8), near.band_hashes(texts[1:], "nl", 0.8)])
-    assert len(near.candidates_within(bands)[0]) == 0
+    assert len(near.candidates_within(bands, 0.8)[0]) == 0
 
 
 def test_near_overlap_is_the_weakest_kind() -> None:

@@ -287,21 +287,26 @@ def tokenizer_texts(pairs: Pairs, select: Mask, size: int, seed: int) -> list[st
 
 def _least(pairs: Pairs, select: Mask, size: int, seed: int) -> npt.NDArray[np.int64]:
     """The first of each of the `size` sides with the least hash, as 2 x pair + side, in the order of the hash."""
-    share = min(1.0, 1.5 * size / max(2 * int(select.sum()), 1))
-    while True:
-        bound = np.uint64(min(int(share * 2**64), 2**64 - 1))
-        hashes, entries = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
-        for piece in splitting.pieces(len(pairs)):
-            numbers = piece.start + np.flatnonzero(select[piece])
-            for side, keys in enumerate((pairs.keys.a, pairs.keys.b)):
-                mixed = splitting.mix(keys[numbers], seed)
-                low = mixed <= bound
-                hashes.append(mixed[low])
-                entries.append(2 * numbers[low] + side)
+    hashes, entries = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    bound, waiting = np.uint64(2**64 - 1), 0  # of the hashes that can still be among the least
+
+    def the_least() -> tuple[Keys, npt.NDArray[np.int64]]:
         joined, entry = np.concatenate(hashes), np.concatenate(entries)
-        order = np.lexsort((entry, joined))  # of equal sides the first
+        order = np.argsort(joined, kind="stable")
         joined, entry = joined[order], entry[order]
-        is_first = np.diff(joined, prepend=joined[:1] + np.uint64(1)) != 0
-        if share >= 1.0 or int(is_first.sum()) >= size:
-            return entry[is_first][:size]
-        share = min(1.0, 2 * share)
+        is_first = np.diff(joined, prepend=~joined[:1]) != 0
+        return joined[is_first][:size], entry[is_first][:size]
+
+    for piece in splitting.pieces(len(pairs)):
+        numbers = piece.start + np.flatnonzero(select[piece])
+        for side, keys in enumerate((pairs.keys.a, pairs.keys.b)):
+            mixed = splitting.mix(keys[numbers], seed)
+            low = mixed <= bound
+            hashes.append(mixed[low])
+            entries.append(2 * numbers[low] + side)
+            waiting += int(low.sum())
+        if waiting > size:
+            joined, entry = the_least()
+            hashes, entries, waiting = [joined], [entry], 0
+            bound = joined[-1] if len(joined) == size else bound
+    return the_least()[1]

@@ -65,7 +65,7 @@ class _Sides:
 def near_within(pairs: Pairs, select: Mask, similarity: float) -> tuple[Keys, Keys]:
     """Keys of sides of the selected pairs that are similar, (M,) and (M,)."""
     sides = _Sides(pairs, select)
-    left, right = near.candidates_within(sides.bands(similarity))
+    left, right = near.candidates_within(sides.bands(similarity), similarity)
     similar = _similar(sides, left, sides, right, similarity)
     return sides.keys[left[similar]], sides.keys[right[similar]]
 
@@ -76,7 +76,7 @@ def near_overlap(pairs: Pairs, select: Mask, held_out: Sequence[Pairs], similari
     bands, found = sides.bands(similarity), [(np.zeros(0, np.uint64), np.zeros(0, np.uint64))]
     for own in held_out:
         others = _Sides(own, np.ones(len(own), bool))
-        left, right = near.candidates_between(bands, others.bands(similarity))
+        left, right = near.candidates_between(bands, others.bands(similarity), similarity)
         similar = _similar(sides, left, others, right, similarity)
         found.append((sides.keys[left[similar]], others.keys[right[similar]]))
     return np.concatenate([one for one, _ in found]), np.concatenate([other for _, other in found])

@@ -2,14 +2,16 @@
 
 Candidates come from MinHash signatures cut into bands (Broder 1997; Leskovec, Rajaraman & Ullman, Mining of Massive
 Datasets, chapter 3) and are then compared exactly, so nothing is linked that is not similar enough. A band has as many
-hashes as let 99.9 % of the pairs at the threshold meet in some band. N-grams are of 5 bytes of UTF-8: five Latin
-letters or two Chinese characters, with no need to know which.
+hashes, and a candidate must meet in as many bands, as lose one in a thousand of the pairs at the threshold. N-grams are
+of 5 bytes of UTF-8: five Latin letters or two Chinese characters, with no need to know which.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +20,11 @@ from xyd.splitting.keys import Keys, mix
 
 NGRAM = 5  # bytes
 NUM_HASHES = 64
-RECALL = 0.999
+RECALL = 0.999  # of each of the two
 NEIGHBOURS = 3
 """Texts of the same band hash that each text is compared with, others in every band: a run of n costs n, not n²."""
 _PAIRS_AT_ONCE = 4096
+_CHUNK = 1 << 16
 
 Rows = npt.NDArray[np.int64]
 Bands = npt.NDArray[np.uint32]
@@ -36,8 +39,21 @@ def num_bands(similarity: float) -> int:
 
 def _rows_of_a_band(similarity: float) -> int:
     """Hashes of a band: the more, the fewer candidates."""
-    fitting = [rows for rows in range(1, 17) if 1 - (1 - similarity**rows) ** (NUM_HASHES // rows) >= RECALL]
+    fitting = [rows for rows in range(1, 17) if _share(similarity, rows, 1) >= RECALL]
     return max(fitting, default=1)
+
+
+def _least_meetings(similarity: float) -> int:
+    """Bands in which candidates must meet: the more, the fewer of them are not similar after all."""
+    rows = _rows_of_a_band(similarity)
+    fitting = [least for least in range(1, NUM_HASHES) if _share(similarity, rows, least) >= RECALL]
+    return max(fitting, default=1)
+
+
+def _share(similarity: float, rows: int, least: int) -> float:
+    """Share of pairs of this similarity that meet in at least `least` bands of `rows` hashes."""
+    size, meet = NUM_HASHES // rows, similarity**rows
+    return 1 - sum(math.comb(size, k) * meet**k * (1 - meet) ** (size - k) for k in range(least))
 
 
 def band_hashes(texts: Sequence[bytes], lang: str, similarity: float) -> Bands:
@@ -69,26 +85,28 @@ def _ngrams(texts: Sequence[bytes]) -> tuple[Keys, Rows]:
     return grams, starts
 
 
-def candidates_within(bands: Bands) -> tuple[Rows, Rows]:
-    """Pairs of rows that meet in some band, each once."""
-    size, found = len(bands), [np.zeros(0, np.int64)]
+def candidates_within(bands: Bands, similarity: float) -> tuple[Rows, Rows]:
+    """Pairs of rows that are likely to be similar, each once."""
+    size, least = len(bands), _least_meetings(similarity)
     numbers = np.arange(size, dtype=np.uint64)
+    found = [np.zeros(0, np.int64)]
     for band in range(bands.shape[1]):
         column = bands[:, band]
         order = np.lexsort((mix(numbers, band), column))
         for step in range(1, NEIGHBOURS + 1):
-            one, other = order[:-step], order[step:]
-            meet = column[one] == column[other]
-            one, other = one[meet], other[meet]
-            found.append(np.unique(np.minimum(one, other) * size + np.maximum(one, other)))
-    codes = np.unique(np.concatenate(found))
+            places = np.flatnonzero(column[order[:-step]] == column[order[step:]])
+            one, other = order[places], order[places + step]
+            codes = np.minimum(one, other) * size + np.maximum(one, other)
+            found.append(_distinct(codes[_meet(bands, one, bands, other, least)]))
+    codes = _distinct(np.concatenate(found))
     return codes // max(size, 1), codes % max(size, 1)
 
 
-def candidates_between(bands: Bands, others: Bands) -> tuple[Rows, Rows]:
-    """Pairs (row of `bands`, row of `others`) that meet in some band, each once."""
-    found = [np.zeros(0, np.int64)]
+def candidates_between(bands: Bands, others: Bands, similarity: float) -> tuple[Rows, Rows]:
+    """Pairs (row of `bands`, row of `others`) that are likely to be similar, each once."""
+    size, least = len(others), _least_meetings(similarity)
     numbers = np.arange(len(bands), dtype=np.uint64)
+    found = [np.zeros(0, np.int64)]
     for band in range(bands.shape[1]):
         order = np.argsort(others[:, band], kind="stable")
         column = others[order, band]
@@ -96,11 +114,26 @@ def candidates_between(bands: Bands, others: Bands) -> tuple[Rows, Rows]:
         count = np.searchsorted(column, bands[:, band], side="right") - first
         turn = (mix(numbers, band) >> np.uint64(1)).astype(np.int64)
         for step in range(NEIGHBOURS):
-            meet = np.flatnonzero(count > step)
-            other = order[first[meet] + (turn[meet] + step) % count[meet]]
-            found.append(np.unique(meet * len(others) + other))
-    codes = np.unique(np.concatenate(found))
-    return codes // max(len(others), 1), codes % max(len(others), 1)
+            one = np.flatnonzero(count > step)
+            other = order[first[one] + (turn[one] + step) % count[one]]
+            found.append(_distinct((one * size + other)[_meet(bands, one, others, other, least)]))
+    codes = _distinct(np.concatenate(found))
+    return codes // max(size, 1), codes % max(size, 1)
+
+
+def _meet(bands: Bands, one: Rows, others: Bands, other: Rows, least: int) -> npt.NDArray[np.bool_]:
+    """Which of these pairs of rows have at least `least` bands in common."""
+    found = np.empty(len(one), bool)
+    for start in range(0, len(one), _CHUNK):
+        piece = slice(start, start + _CHUNK)
+        found[piece] = (bands[one[piece]] == others[other[piece]]).sum(axis=1) >= least
+    return found
+
+
+def _distinct(codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The different values, in order. Sorting is several times faster here than the hashing of `np.unique`."""
+    codes = np.sort(codes)
+    return codes[np.diff(codes, prepend=~codes[:1]) != 0]
 
 
 def are_similar(
@@ -113,7 +146,7 @@ def are_similar(
         ours = _owned([lefts[i] for i in left[piece].tolist()])
         theirs = _owned([rights[i] for i in right[piece].tolist()])
         num_ours, num_theirs, num_all = (
-            np.bincount((np.unique(codes) >> np.uint64(8 * NGRAM)).astype(np.int64))
+            np.bincount((_distinct(codes) >> np.uint64(8 * NGRAM)).astype(np.int64))
             for codes in (ours, theirs, np.concatenate([ours, theirs]))
         )
         found[piece] = num_ours + num_theirs - num_all >= similarity * num_all
