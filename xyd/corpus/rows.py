@@ -258,6 +258,16 @@ class PreparedSplit:
         """Where the pair came from, such as `train.en:17`."""
         return self._text("origin", row)
 
+    def origins_from(self, origin: str) -> list[str]:
+        """This origin, if there are rows from it, and those of the rows that augmentation made of it."""
+        column = self._table.column("origin")
+        is_from = pc.or_(pc.equal(column, origin), pc.starts_with(column, f"{origin} ("))
+        return pc.unique(column.filter(is_from)).to_pylist()
+
+    def rows_of(self, origin: str) -> list[int]:
+        """All rows from this origin."""
+        return np.flatnonzero(pc.equal(self._table.column("origin"), origin).to_numpy()).tolist()
+
     def _text(self, column: str, row: int) -> str:
         assert column in self._table.column_names, f"{self.path.name} keeps no {column}"
         return str(self._table.column(column)[int(row)].as_py())
