@@ -128,10 +128,12 @@ def _train(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> int:
     runs = _folds(_load_config(options), options.fold)
-    from xyd.resume import prepare
+    from xyd.resume import explain, prepare
 
     for config in runs:
-        prepare(config, print, options.strict)
+        prepare(config, print if options.explain is None else _warn, options.strict)
+        if options.explain is not None:
+            print(explain(config, options.explain))
     return 0
 
 
@@ -314,6 +316,9 @@ def _parser() -> argparse.ArgumentParser:
 
     prepare = _verb(verbs, "prepare", _prepare, "read, clean, split and tokenise the data only")
     _config_flags(prepare)
+    prepare.add_argument(
+        "--explain", metavar="PLACE", help="say what became of a line: train.en:17, or 17 for that line of every corpus"
+    )
     for verb in (train, prepare):
         verb.add_argument(
             "--strict", action="store_true", help="refuse corpora that overlap with your own valid and test files"

@@ -81,6 +81,11 @@ def prepare(config: Config, say: Callable[[str], None], strict: bool = False) ->
         corpus.prepare(config, run, say, _check_data(config, run) if is_trained else config.train.init_from, strict)
 
 
+def explain(config: Config, place: str) -> str:
+    """What became of the pairs at `place`, once the data is prepared."""
+    return corpus.explain(config, run_dir(config), place)
+
+
 def _unused(path: Path) -> Path:
     """`path`, or the first of path-2, path-3, … that does not exist."""
     names = (path.with_name(f"{path.name}-{i}") for i in itertools.count(2))

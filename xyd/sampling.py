@@ -44,7 +44,9 @@ class Mixture:
         self.seed, self.num_rows = seed, len(direction)
         limits = np.array([np.inf if cap is None else cap for cap in caps], np.float64)
         number = direction.astype(np.int64) * len(weights) + corpus
-        present, sizes = np.unique(number, return_counts=True)
+        sizes = np.bincount(number)
+        present = np.flatnonzero(sizes)
+        sizes = sizes[present]
         directions, corpora = present // len(weights), present % len(weights)
         counts = np.minimum(sizes * np.asarray(weights, np.float64)[corpora], limits[corpora])
         totals = np.bincount(directions, counts, minlength=int(directions.max(initial=-1)) + 1)

@@ -20,6 +20,7 @@ import numpy as np
 from xyd.augment import Augmenter
 from xyd.config import Config, FilesSplit, SplitConfig, directions, used_directions
 from xyd.corpus.augmented import Augmented
+from xyd.corpus.explain import explain as explain_place
 from xyd.corpus.fate import (
     REASONS,
     SPLITS,
@@ -44,7 +45,7 @@ from xyd.splitting import KINDS, TRAIN
 from xyd.text import RULES_VERSION, Tally
 from xyd.tokenizer import Tokenizer, train_tokenizer
 
-__all__ = ["PreparedSplit", "fingerprint", "input_hashes", "mixture", "open_split", "prepare"]
+__all__ = ["PreparedSplit", "explain", "fingerprint", "input_hashes", "mixture", "open_split", "prepare"]
 
 Say = Callable[[str], None]
 
@@ -60,10 +61,20 @@ def open_split(run: RunDir, name: str) -> PreparedSplit:
     return PreparedSplit(run.data_dir / f"{name}.arrow", manifest["directions"])
 
 
+def explain(config: Config, run: RunDir, place: str) -> str:
+    """What became of the pairs at `place` (`train.en:17`, or only the number) in the prepared data of `run`."""
+    splits = {name: open_split(run, name) for name in _manifest(run)["files"]}
+    return explain_place(config, run, place, splits, _order(run))
+
+
+def _order(run: RunDir) -> list[int]:
+    order: list[int] = json.loads((run.data_dir / ORDER).read_text(encoding="utf-8"))
+    return order
+
+
 def mixture(config: Config, run: RunDir, split: PreparedSplit) -> Mixture:
     """How often each row of the train split is seen, from the weights, caps and temperature of `config`."""
-    order = json.loads((run.data_dir / ORDER).read_text(encoding="utf-8"))
-    corpora = [config.data.corpora[position] for position in order]
+    corpora = [config.data.corpora[position] for position in _order(run)]
     weights, caps = [corpus.weight for corpus in corpora], [corpus.cap for corpus in corpora]
     return Mixture(split.direction, split.corpus, weights, caps, config.data.temperature, config.run.seed)
 

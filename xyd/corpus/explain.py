@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from xyd.cleaning import Cleaner
 from xyd.config import Config, directions
-from xyd.corpus.rows import PreparedSplit, sorted_pair
+from xyd.corpus.pairs import sorted_pair
+from xyd.corpus.rows import PreparedSplit
 from xyd.errors import DataError
 from xyd.files import RunDir
 from xyd.formats import ReadReport, read_corpus, source_name
@@ -51,7 +53,9 @@ def explain(config: Config, run: RunDir, place: str, splits: dict[str, PreparedS
     lines: list[str] = []
     for one in found:
         pair = one.pair
-        lines.append(f"{pair.origin}, {pair.src_lang} and {pair.tgt_lang}, of {source_name(config.data.corpora[one.corpus])}")
+        lines.append(
+            f"{pair.origin}, {pair.src_lang} and {pair.tgt_lang}, of {source_name(config.data.corpora[one.corpus])}"
+        )
         lines += [f"  {told}" for told in _fate(config, one, splits, order.index(one.corpus), tokenizer)]
     return "\n".join(lines)
 
@@ -62,9 +66,13 @@ def _find(config: Config, place: str) -> Iterator[_Found]:
         stream = read_corpus(
             corpus, pairs, encoding=config.data.encoding, on_bad_utf8=config.data.on_bad_utf8, report=ReadReport()
         )
+        # Pairs of aligned files are named after one of them; a person may mean the other.
+        names = {path.name for path in map(Path, corpus.files_by_language.values())}
+        file, _, line = place.rpartition(":")
+        is_number = line.isdecimal() and (not file or Path(file).name in names)
         for pair in stream:
             end = _END.search(pair.origin)
-            if pair.origin == place or (place.isdecimal() and end is not None and int(end[1]) == int(place)):
+            if pair.origin == place or (is_number and end is not None and int(end[1]) == int(line)):
                 yield _Found(number, pair)
 
 
@@ -134,5 +142,5 @@ def _alike(split: PreparedSplit, name: str, texts: dict[str, str], pair: Sentenc
             if lang in folded and folded[lang] == fold(text)
         ]
         if same:
-            yield f"overlap with {name}: the same {' and '.join(same)} text, but for case and punctuation, in {split.origin(row)}"
+            yield f"overlap with {name}: the same {' and '.join(same)} text, folded, in {split.origin(row)}"
             return
