@@ -49,6 +49,7 @@ def test_capitals() -> None:
     assert made("upper", "I see it.", "我看见它。", tgt_lang="zh") == ("I SEE IT.", "我看见它。")
     assert made("upper", "iki kızıl", "two red", src_lang="tr", tgt_lang="en") == ("İKİ KIZIL", "TWO RED")
     assert is_left_alone("upper", "我看见它。", "I see it.", "zh", "en")  # the source could not tell
+    assert is_left_alone("upper", "如果你和Tom呆在一起", "If you stay with Tom", "zh", "en")
     assert is_left_alone("upper", "NATO", "Nato")
     assert is_left_alone("upper", "42 %", "42 %")
     assert made("title", "don't go “there”", "geh nicht „dorthin“") == ("Don't Go “There”", "Geh Nicht „Dorthin“")
@@ -141,6 +142,7 @@ def test_fragments_are_aligned_sentences() -> None:
         ("Shall he wait?", "Soll er warten?"),
     }
     assert sentences("他来了。“他呢？”她问。") == ["他来了。", "“他呢？”", "她问。"]
+    assert is_left_alone("fragments", "30. France agrees.", "30. Frankreich stimmt zu.")  # the number of a paragraph
     assert is_left_alone("fragments", "One. Two.", "Eins und zwei.")
     assert is_left_alone("fragments", "Yes. I shall certainly come tomorrow.", "Ja, ich komme gewiss morgen. Gut.")
 

@@ -78,6 +78,12 @@ def _mix(values: Keys) -> Keys:
 _DOTTED = {"tr", "az"}  # i has the capital İ, ı has I
 
 
+def _is_cased(text: str) -> bool:
+    """Whether most of the letters have case, so that capitals in a few foreign names do not speak for the text."""
+    letters = [letter for letter in text if letter.isalpha()]
+    return 2 * sum(letter.upper() != letter.lower() for letter in letters) > len(letters)
+
+
 def _upper(text: str, lang: str) -> str:
     return (text.replace("i", "İ") if lang in _DOTTED else text).upper()
 
@@ -98,13 +104,13 @@ def _title(text: str, lang: str) -> str:
 def upper(pair: SentencePair, _rng: random.Random) -> tuple[str, str] | None:
     """Capitals on both sides; a target without case stays, a source without case says nothing about it."""
     src = _upper(pair.src, pair.src_lang)
-    return None if src == pair.src else (src, _upper(pair.tgt, pair.tgt_lang))
+    return None if src == pair.src or not _is_cased(pair.src) else (src, _upper(pair.tgt, pair.tgt_lang))
 
 
 def title(pair: SentencePair, _rng: random.Random) -> tuple[str, str] | None:
     """A capital at the beginning of every word, on both sides."""
     src = _title(pair.src, pair.src_lang)
-    return None if src == pair.src else (src, _title(pair.tgt, pair.tgt_lang))
+    return None if src == pair.src or not _is_cased(pair.src) else (src, _title(pair.tgt, pair.tgt_lang))
 
 
 def lower(pair: SentencePair, _rng: random.Random) -> tuple[str, str] | None:
@@ -265,7 +271,7 @@ def _behind(first: list[str], text: str, token: str) -> str:
 # ── sentences ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _SENTENCE_END = re.compile(r"""[。！？]+[」』”’）]*|[.!?…]+["'”’»)]* +(?=["'“‘«(¿¡]*[^\Wa-zà-ÿ_])""")
-_ABBREVIATION = re.compile(r"\b(?:\w|Mr|Mrs|Ms|Mme|Mlle|Dr|Prof|St|Sr|Jr|Hr|Fr|Nr|No|vs|ca|bzw|etc)\. *$")
+_ABBREVIATION = re.compile(r"\b(?:\w|Mr|Mrs|Ms|Mme|Mlle|Dr|Prof|St|Sr|Jr|Hr|Fr|Nr|No|vs|ca|bzw|etc)\. *$|^\(?\d+\. *$")
 
 
 def sentences(text: str) -> list[str]:

@@ -31,7 +31,7 @@ FITTING_SHARE = 0.98
 UNKNOWN_PENALTY = 10.0
 """By how much an unknown character's score lies below the least of all pieces, as in SentencePiece."""
 CACHED_WORDS, CACHED_LENGTH = 20_000, 16
-"""Lattices kept, of words of at most so many characters: some 30 MB, and few words of a text are not among them."""
+"""Lattices kept, of words of at most so many characters: at most some 90 MB."""
 
 Sides = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 Edges = tuple[list[float], list[tuple[int, list[int]]]]
@@ -46,6 +46,7 @@ class SubwordSampler:
 
     def __init__(self, tokenizer: Tokenizer, alpha: float) -> None:
         self._scores, self._byte_ids, self._alpha = tokenizer.scores(), tokenizer.byte_ids(), alpha
+        self._ids = {piece: [token] for piece, (token, _) in self._scores.items()}
         self._longest = max(map(len, self._scores))
         self._unknown_score = min(score for _, score in self._scores.values()) - UNKNOWN_PENALTY
         # Scores of BPE are minus the rank of the merge, those of unigram are logarithms.
@@ -70,9 +71,9 @@ class SubwordSampler:
         lattice = self._lattices.get(word)
         if lattice is None:
             lattice = self._lattice(word)
-            if len(self._lattices) >= CACHED_WORDS:
-                self._lattices.clear()
-            if len(word) <= CACHED_LENGTH:
+            if (
+                len(word) <= CACHED_LENGTH and len(self._lattices) < CACHED_WORDS
+            ):  # the first seen are the frequent ones
                 self._lattices[word] = lattice
         parts, end = [], len(word)
         while end:
@@ -90,13 +91,14 @@ class SubwordSampler:
             logs: list[float] = []
             edges: list[tuple[int, list[int]]] = []
             for start in range(max(0, end - self._longest), end):
-                found = self._scores.get(word[start:end])
+                piece = word[start:end]
+                found = self._scores.get(piece)
                 if found is not None:
                     logs.append(forward[start] + self._alpha * found[1])
-                    edges.append((start, [found[0]]))
+                    edges.append((start, self._ids[piece]))
                 elif start == end - 1:
                     logs.append(forward[start] + self._alpha * self._unknown_score)
-                    edges.append((start, self._spelled(word[start:end])))
+                    edges.append((start, self._spelled(piece)))
             greatest = max(logs)
             weights = [math.exp(log - greatest) for log in logs]
             total = sum(weights)
@@ -133,8 +135,7 @@ class SubwordSampler:
             offer(left, following[left])
         ids: list[int] = []
         for symbol in filter(None, symbols):
-            found = self._scores.get(symbol)
-            ids += [found[0]] if found is not None else self._spelled(symbol)
+            ids += self._ids.get(symbol) or self._spelled(symbol)
         return ids
 
 
@@ -145,7 +146,8 @@ class SampledSplit:
     `longest_tgt`, which no row ever exceeds: a drawn segmentation that is longer gives way to the stored one
     (`num_stored` counts them), so every budget in tokens holds. `draw` fixes the segmentation of some rows;
     `src_lengths`, `tgt_lengths` and the ids are those drawn last. Before the first draw a row is as long as it can
-    become, so that the rehearsal of a run meets the largest batch.
+    become, so that the rehearsal of a run meets the largest batch. `slack` is how many times as long as what is drawn
+    the planned targets are, on average.
     """
 
     def __init__(self, split: Split, tokenizer: Tokenizer, alpha: float, max_ids: int, seed: int) -> None:
@@ -154,23 +156,16 @@ class SampledSplit:
         self.direction, self.pair_id = split.direction, split.pair_id
         self._drawn: dict[int, Sides] = {}
         self.num_stored = 0
-        rows = np.random.default_rng(seed).permutation(len(split.pair_id))[:MEASURED_ROWS].tolist()
-        ratios = [
-            (len(side) + 1) / (len(stored) + 1)
-            for row in rows
-            for side, stored in zip(self._draw_row(0, row), (split.src_ids(row), split.tgt_ids(row)), strict=True)
-        ]
-        self._growth, self._bound = float(np.mean(ratios)), max(1.0, float(np.quantile(ratios, FITTING_SHARE)))
+        rows = np.random.default_rng(seed).permutation(len(split.pair_id))[:MEASURED_ROWS]
+        lengths = np.array([tuple(map(len, self._draw_row(0, row))) for row in rows.tolist()]) + 1
+        stored = np.stack([split.src_lengths[rows], split.tgt_lengths[rows]], axis=1) + 1
+        self._growth, self._bound = lengths.sum() / stored.sum(), np.quantile(lengths / stored, FITTING_SHARE)
         self.longest_src, self.longest_tgt = (
-            np.maximum(lengths, np.minimum(np.ceil((lengths + 1) * self._bound), max_ids)).astype(np.int32)
-            for lengths in (split.src_lengths, split.tgt_lengths)
+            np.maximum(side, np.minimum(np.ceil((side + 1) * self._bound), max_ids)).astype(np.int32)
+            for side in (split.src_lengths, split.tgt_lengths)
         )
+        self.slack = float((self.longest_tgt[rows] + 1).sum() / lengths[:, 1].sum())
         self.src_lengths, self.tgt_lengths = self.longest_src.copy(), self.longest_tgt.copy()
-
-    @property
-    def slack(self) -> float:
-        """How many times as long as what is drawn on average the planned lengths are."""
-        return self._bound / self._growth
 
     def describe(self) -> str:
         """What sampling does to the lengths, in one line."""

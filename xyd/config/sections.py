@@ -355,8 +355,8 @@ class TrainConfig(Section):
     )
     subword_sampling: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         default=None,
-        description="Train on segmentations drawn anew in each epoch: for bpe the share of merges left out (0.1), for "
-        "unigram the alpha of sampling (smaller = wilder); null = always the best one.",
+        description="Train on segmentations drawn anew in each epoch: for bpe the share of merges left out (try 0.1), "
+        "for unigram the alpha of sampling (try 0.2; smaller = wilder); null = always the best one.",
     )
     max_steps: Annotated[Int, Field(ge=1)] = Field(default=100_000, description="Stop after this many steps.")
     max_epochs: Annotated[Int, Field(ge=1)] | None = Field(
