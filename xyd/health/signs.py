@@ -63,7 +63,7 @@ def finder(src_lang: str, tgt_lang: str) -> Callable[[str, str], list[str]]:
             names.append("identical")
         else:
             names += language.signs(src, tgt)
-        if _DIGIT.search(src) and digits_differ(src, tgt) or _DIGIT.search(tgt) and digits_differ(src, tgt):
+        if (_DIGIT.search(src) or _DIGIT.search(tgt)) and digits_differ(src, tgt):
             names.append("digits_differ")
         if (_URL_HINT.search(src) or _URL_HINT.search(tgt)) and urls_differ(src, tgt):
             names.append("urls_differ")
@@ -170,8 +170,6 @@ class _Language:
         """Most of the text, and more than a name or two, is in scripts that the language does not use."""
         if self._own is None or self._other is None or (self._is_latin and text.isascii()):
             return False
-        if not self._is_latin and self._own.search(text, 0, 64):
-            pass
         other = self._other.findall(text)
         if len(other) < 2:
             return False
@@ -199,9 +197,11 @@ _DIGIT = re.compile(r"\d")
 _RUN = re.compile(r"\d+")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:[.,'’ ]\d{3})+(?!\d)|\d+")
 _NOT_DIGIT = re.compile(r"\D")
+_LIST_NUMBER = re.compile(r"^\W*\d{1,3}[.)．）、] ?(?!\d)")
 _COUNTED = re.compile(
-    r"[〇零○一二三四五六七八九十百千万萬亿億兆两]|hundred|thousand|illion|illiard|dozen|cent|mille|tausend|hundert|Mi?o\b|Mrd"
-    r"|\bbn\b|dizaine|Dutzend|\d[kKmM]\b",
+    r"[〇零○一二三四五六七八九十百千万萬亿億兆两]|hundred|thousand|illion|illiard|dozen|cent|mill[eiè]|tausend|hundert|Mio\b|Mrd"
+    r"|\bbn\b|dizaine|Dutzend|\d[kKmM]\b|soixante|quatre|vingt|teen\b|nine|twenty|thirty|forty|fifty|sixty|eighty|zwanzig"
+    r"|[ßzr]ig\b|cet\b|desát"
 )
 
 
@@ -214,6 +214,8 @@ def digits_differ(src: str, tgt: str) -> bool:
     src_runs, tgt_runs = _RUN.findall(src), _RUN.findall(tgt)
     if src_runs == tgt_runs:
         return False
+    src, tgt = _LIST_NUMBER.sub("", src), _LIST_NUMBER.sub("", tgt)  # often on one side only
+    src_runs, tgt_runs = _RUN.findall(src), _RUN.findall(tgt)
     only_src, only_tgt = _left_over(src_runs, tgt_runs)
     if not only_src and not only_tgt:
         return False
@@ -261,7 +263,7 @@ def _urls(text: str) -> set[str]:
 # ── endings ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _FINAL = frozenset(".!?。！？…︒｡؟।")
-_CLOSING = "\"'”’»›)）]】』」》〉*  "
+_CLOSING = "\"'”’“‘»›)）]】』」》〉* \u00a0\u202f"
 _CUT = frozenset("-‐‑,，、(（[【“«《")
 
 

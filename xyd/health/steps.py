@@ -1,0 +1,217 @@
+"""Blocks of lines where the two sides are out of step, though their counts are equal: a line missing here, one too
+many there, and all between is paired wrongly.
+
+Lines are looked at in windows. From each window `Likeness` learns what pairs of this corpus have in common. Where the
+pairs as they stand look unlike translations for long enough, the lines near are tried, then all lines of the window;
+the likeliest path through in step, shifted by d, and lost tells where a block begins and ends (Viterbi). A block is
+reported only when its lines fit the shifted ones much better than chance would have it: a free translation, or a text
+like no other in the corpus, is no shift.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from xyd.health.association import Floats
+from xyd.health.likeness import Comparison, Likeness
+from xyd.health.tokens import Ints, Tokens, tokenise
+
+WINDOW = 16_384
+OVERLAP = 4_096
+REACH = 8
+"""Lines up to so far away are always tried."""
+SUSPICIOUS = 10.0
+"""Log-odds against the pairs of a run of lines as they stand, from which on others are tried."""
+EVIDENCE = 25.0
+"""Log-odds for a shift, against the pairs as they stand, from which on it is reported."""
+_CHANGE = 6.0  # log-odds that a change from one offset to another costs
+_LOST = -0.2  # log-odds a line that is lost: just worse than chance, so that a doubtful line stays where it is
+_PIECE = 48  # lines whose partners are looked for all over the window, together
+_MAX_PIECES = 24
+_MAX_FAR = 8
+
+
+@dataclass
+class Shift:
+    """A run of pairs out of step."""
+
+    first: int
+    """Number of its first pair in the corpus, from 1."""
+    last: int
+    offsets: list[int] = field(default_factory=list)
+    """The translation of line n stands in line n + offset; the offset of most lines first."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"first": self.first, "last": self.last, "pairs": self.last - self.first + 1, "offsets": self.offsets}
+
+
+class Steps:
+    """Takes the normalised lines of one corpus in order, in portions; memory is that of one window."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.shifts: list[Shift] = []
+        self._seed = seed
+        self._start = 0  # number of the first line in the window
+        self._src: Tokens | None = None
+        self._tgt: Tokens | None = None
+        self._likeness: Likeness | None = None
+        self._windows = 0
+
+    def add(self, src: list[str], tgt: list[str]) -> None:
+        """The next lines of both sides, as many of one as of the other."""
+        src_tokens, tgt_tokens = tokenise(src), tokenise(tgt)
+        self._src = src_tokens if self._src is None else self._src.join(src_tokens)
+        self._tgt = tgt_tokens if self._tgt is None else self._tgt.join(tgt_tokens)
+        if len(self._src) >= WINDOW:
+            self._look()
+            first = len(self._src) - OVERLAP
+            self._src, self._tgt = self._src.after(first), self._tgt.after(first)
+            self._start += first
+
+    def finish(self) -> list[Shift]:
+        """The blocks found, in order."""
+        if self._src is not None and (self._windows == 0 or len(self._src) > OVERLAP):
+            self._look()
+        self._src = self._tgt = None
+        return self.shifts
+
+    def _look(self) -> None:
+        assert self._src is not None
+        assert self._tgt is not None
+        src, tgt = self._src, self._tgt
+        everything = np.ones(len(src), bool)
+        # Learn anew at windows 1, 2, 4, 8, …: a corpus may change as it goes on.
+        learn = self._likeness is None or self._windows & (self._windows - 1) == 0
+        if learn:
+            offset = usual_offset(src, tgt)
+            self._likeness = Likeness.learn(src, tgt, everything, _reach(len(src)), offset, self._seed)
+        assert self._likeness is not None
+        found = find_shifts(self._likeness, src, tgt, learned_here=learn)
+        if learn and found:  # again, without what was wrong
+            use = everything.copy()
+            for shift in found:
+                use[shift.first - 1 : shift.last] = False
+            if 0.02 * len(src) < (~use).sum() < 0.6 * len(src):
+                self._likeness = Likeness.learn(src, tgt, use, _reach(len(src)), 0, self._seed)
+                found = find_shifts(self._likeness, src, tgt, learned_here=True)
+        for shift in found:
+            self._add(shift)
+        self._windows += 1
+
+    def _add(self, shift: Shift) -> None:
+        shift.first += self._start
+        shift.last += self._start
+        if self.shifts and shift.first <= self.shifts[-1].last + 1:  # seen in the window before, at least in part
+            before = self.shifts[-1]
+            before.last = max(before.last, shift.last)
+            before.offsets += [offset for offset in shift.offsets if offset not in before.offsets]
+        else:
+            self.shifts.append(shift)
+
+
+def _reach(n: int) -> int:
+    return min(REACH, n // 3)
+
+
+def usual_offset(src: Tokens, tgt: Tokens) -> int:
+    """The offset at which most lines of the window find their translations: 0 unless another is far better."""
+    lines = np.arange(len(src))
+    comparison = Comparison(Likeness(src, tgt, lines), src, tgt, learned_here=True)
+    reach = _reach(len(src))
+    comparison.look(-reach, reach)
+    fit = {d: float(comparison.odds(lines, d).sum()) for d in range(-reach, reach + 1)}
+    best = max(fit, key=lambda d: fit[d])
+    return best if fit[best] - fit[0] > EVIDENCE + 0.05 * len(src) else 0
+
+
+def find_shifts(likeness: Likeness, src: Tokens, tgt: Tokens, *, learned_here: bool) -> list[Shift]:
+    """The blocks out of step in one window, numbered from 1."""
+    comparison = Comparison(likeness, src, tgt, learned_here=learned_here)
+    lines = np.arange(len(src))
+    in_step = comparison.odds(lines, 0)
+    suspects = _runs(_LOST - in_step)
+    if not suspects:
+        return []
+    reach = _reach(len(src))
+    comparison.look(-reach, reach)
+    offsets = [0, *(d for d in range(-reach, reach + 1) if d)]
+    odds = np.stack([comparison.odds(lines, d) for d in offsets], axis=1)
+    far = _far_offsets(comparison, suspects, odds)
+    lost = np.full(len(src), _LOST, np.float32)
+    table = np.column_stack([odds, *(comparison.odds(lines, d) for d in far), lost])
+    return _blocks(_likeliest_path(table), table, offsets + far)
+
+
+def _runs(gain: Floats) -> list[tuple[int, int]]:
+    """[first, last) of the runs of lines whose gains add up to SUSPICIOUS."""
+    runs: list[tuple[int, int]] = []
+    total, best, start, end = 0.0, 0.0, 0, 0
+    for i, value in enumerate([*gain.tolist(), -np.inf]):
+        if total <= 0:
+            total, best, start = 0.0, 0.0, i
+        total += value
+        if total > best:
+            best, end = total, i + 1
+        elif best >= SUSPICIOUS and total < best - SUSPICIOUS:
+            runs.append((start, end))
+            total = 0.0
+    return runs
+
+
+def _far_offsets(comparison: Comparison, suspects: list[tuple[int, int]], odds: Floats) -> list[int]:
+    """Offsets at which pieces of the suspect runs find their translations, where nothing near does."""
+    pieces = [
+        np.arange(first, min(first + _PIECE, end)) for start, end in suspects for first in range(start, end, _PIECE)
+    ]
+    pieces = [piece for piece in pieces if odds[piece].sum(0).max() < len(piece)]
+    found: Counter[int] = Counter()
+    for piece in pieces[:: -(-len(pieces) // _MAX_PIECES) or 1]:
+        offset, fit = comparison.best_offset(piece)
+        if fit > EVIDENCE / 2:
+            found[offset] += len(piece)
+    return [offset for offset, _ in found.most_common(_MAX_FAR) if abs(offset) > REACH]
+
+
+def _likeliest_path(table: Floats) -> Ints:
+    """(lines) the state of each line: Viterbi, every change costing the same."""
+    n, num_states = table.shape
+    back = np.empty((n, num_states), np.int16)
+    stay = np.arange(num_states)
+    score = table[0].astype(np.float64)
+    score[1:] -= _CHANGE
+    for i in range(1, n):
+        best = int(score.argmax())
+        moved = score[best] - _CHANGE
+        back[i] = np.where(score >= moved, stay, best)
+        score = np.maximum(score, moved) + table[i]
+    path = np.empty(n, np.int64)
+    path[-1] = score.argmax()
+    for i in range(n - 1, 0, -1):
+        path[i - 1] = back[i, path[i]]
+    return path
+
+
+def _blocks(path: Ints, table: Floats, offsets: list[int]) -> list[Shift]:
+    """Runs of lines off the state in step, those with enough evidence that the lines fit where they are shifted to."""
+    blocks = []
+    borders = np.flatnonzero(np.diff((path != 0).astype(np.int8), prepend=0, append=0))
+    for first, last in zip(borders[::2], borders[1::2], strict=True):
+        states = path[first:last]
+        lines = np.arange(first, last)
+        lines_of = {}
+        for state in np.unique(states).tolist():
+            if state >= len(offsets):
+                continue  # lost
+            chosen = lines[states == state]
+            fit, gain = table[chosen, state].sum(), (table[chosen, state] - table[chosen, 0]).sum()
+            if gain >= EVIDENCE and fit >= EVIDENCE / 4:
+                lines_of[offsets[state]] = len(chosen)
+        if lines_of:
+            by_lines = sorted(lines_of, key=lambda offset: -lines_of[offset])
+            blocks.append(Shift(int(first) + 1, int(last), by_lines))
+    return blocks
