@@ -25,7 +25,7 @@ WINDOW = 16_384
 OVERLAP = 4_096
 REACH = 8
 """Lines up to so far away are always tried."""
-SUSPICIOUS = 10.0
+SUSPICIOUS = 5.0
 """Log-odds against the pairs of a run of lines as they stand, from which on others are tried."""
 EVIDENCE = 25.0
 """Log-odds for a shift, against the pairs as they stand, from which on it is reported."""
@@ -34,6 +34,7 @@ _LOST = -0.2  # log-odds a line that is lost: just worse than chance, so that a 
 _PIECE = 48  # lines whose partners are looked for all over the window, together
 _MAX_PIECES = 24
 _MAX_FAR = 8
+_MARGIN = 64
 
 
 @dataclass
@@ -85,8 +86,8 @@ class Steps:
         assert self._tgt is not None
         src, tgt = self._src, self._tgt
         everything = np.ones(len(src), bool)
-        # Learn anew at windows 1, 2, 4, 8, …: a corpus may change as it goes on.
-        learn = self._likeness is None or self._windows & (self._windows - 1) == 0
+        # Learn anew at windows 0, 2, 4, 8, …: a corpus may change as it goes on.
+        learn = self._windows != 1 and self._windows & (self._windows - 1) == 0
         if learn:
             offset = usual_offset(src, tgt)
             self._likeness = Likeness.learn(src, tgt, everything, _reach(len(src)), offset, self._seed)
@@ -132,19 +133,55 @@ def usual_offset(src: Tokens, tgt: Tokens) -> int:
 def find_shifts(likeness: Likeness, src: Tokens, tgt: Tokens, *, learned_here: bool) -> list[Shift]:
     """The blocks out of step in one window, numbered from 1."""
     comparison = Comparison(likeness, src, tgt, learned_here=learned_here)
-    lines = np.arange(len(src))
-    in_step = comparison.odds(lines, 0)
+    in_step = comparison.odds(np.arange(len(src)), 0)
     suspects = _runs(_LOST - in_step)
     if not suspects:
         return []
     reach = _reach(len(src))
     comparison.look(-reach, reach)
-    offsets = [0, *(d for d in range(-reach, reach + 1) if d)]
-    odds = np.stack([comparison.odds(lines, d) for d in offsets], axis=1)
-    far = _far_offsets(comparison, suspects, odds)
-    lost = np.full(len(src), _LOST, np.float32)
-    table = np.column_stack([odds, *(comparison.odds(lines, d) for d in far), lost])
-    return _blocks(_likeliest_path(table), table, offsets + far)
+    near = [0, *(d for d in range(-reach, reach + 1) if d)]
+    repeats = _Repeats(src, tgt)
+    shifts: list[Shift] = []
+    for first, last in _regions(suspects, len(src)):
+        lines = np.arange(first, last)
+        odds = np.stack([comparison.odds(lines, d) for d in near], axis=1)
+        here = [(a, b) for a, b in suspects if first <= a < last]
+        far = _far_offsets(comparison, here, odds, first)
+        odds = np.column_stack([odds, *(comparison.odds(lines, d) for d in far)])
+        repeats.level(odds, lines, near + far)
+        table = np.column_stack([odds, np.full(len(lines), _LOST, np.float32)])
+        for block in _blocks(_likeliest_path(table), table, near + far):
+            block.first, block.last = block.first + first, block.last + first
+            shifts.append(block)
+    return shifts
+
+
+class _Repeats:
+    """Lines that are the same as others: they fit the translation of any of these equally well."""
+
+    def __init__(self, src: Tokens, tgt: Tokens) -> None:
+        self._sides = (src.keys(), tgt.keys())
+
+    def level(self, odds: Floats, lines: Ints, offsets: list[int]) -> None:
+        """Let no offset be better than in step for a line whose source or target stands at that offset too."""
+        for column, d in enumerate(offsets):
+            inside = (lines + d >= 0) & (lines + d < len(self._sides[0]))
+            i = lines[inside]
+            same = np.zeros(len(lines), bool)
+            same[inside] = np.any([side[i] == side[i + d] for side in self._sides], axis=0)
+            odds[same, column] = np.minimum(odds[same, column], odds[same, 0])
+
+
+def _regions(suspects: list[tuple[int, int]], num_lines: int) -> list[tuple[int, int]]:
+    """[first, last) of the suspect runs with some lines around, joined where they touch."""
+    regions: list[tuple[int, int]] = []
+    for first, last in suspects:
+        first, last = max(0, first - _MARGIN), min(num_lines, last + _MARGIN)
+        if regions and first <= regions[-1][1]:
+            regions[-1] = (regions[-1][0], last)
+        else:
+            regions.append((first, last))
+    return regions
 
 
 def _runs(gain: Floats) -> list[tuple[int, int]]:
@@ -163,12 +200,15 @@ def _runs(gain: Floats) -> list[tuple[int, int]]:
     return runs
 
 
-def _far_offsets(comparison: Comparison, suspects: list[tuple[int, int]], odds: Floats) -> list[int]:
-    """Offsets at which pieces of the suspect runs find their translations, where nothing near does."""
+def _far_offsets(comparison: Comparison, suspects: list[tuple[int, int]], odds: Floats, start: int) -> list[int]:
+    """Offsets at which pieces of the suspect runs find their translations, where nothing near does.
+
+    odds: (lines, offsets) of lines from `start` on, at the offsets near.
+    """
     pieces = [
-        np.arange(first, min(first + _PIECE, end)) for start, end in suspects for first in range(start, end, _PIECE)
+        np.arange(first, min(first + _PIECE, end)) for begin, end in suspects for first in range(begin, end, _PIECE)
     ]
-    pieces = [piece for piece in pieces if odds[piece].sum(0).max() < len(piece)]
+    pieces = [piece for piece in pieces if len(piece) > 4 and odds[piece - start].sum(0).max() < len(piece)]
     found: Counter[int] = Counter()
     for piece in pieces[:: -(-len(pieces) // _MAX_PIECES) or 1]:
         offset, fit = comparison.best_offset(piece)
@@ -212,6 +252,10 @@ def _blocks(path: Ints, table: Floats, offsets: list[int]) -> list[Shift]:
             if gain >= EVIDENCE and fit >= EVIDENCE / 4:
                 lines_of[offsets[state]] = len(chosen)
         if lines_of:
+            while first > 0 and table[first - 1, 0] < 0:
+                first -= 1
+            while last < len(table) and table[last, 0] < 0:
+                last += 1
             by_lines = sorted(lines_of, key=lambda offset: -lines_of[offset])
             blocks.append(Shift(int(first) + 1, int(last), by_lines))
     return blocks

@@ -54,11 +54,14 @@ class Tokens:
             np.concatenate([self.end, other.end]),
         )
 
-    def pick(self, lines: Mask) -> Tokens:
-        """Only the lines of the mask."""
-        kept = lines[self.line]
-        new_number = np.cumsum(lines) - 1
-        return Tokens(new_number[self.line[kept]], self.hash[kept], self.log_length[lines], self.end[lines])
+    def keys(self) -> npt.NDArray[np.uint64]:
+        """(lines) equal for lines of the same tokens."""
+        keys = np.zeros(len(self), np.uint64)
+        first = np.flatnonzero(np.diff(self.line, prepend=-1))
+        if len(first):
+            scrambled = (self.hash + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+            keys[self.line[first]] = np.add.reduceat(scrambled ^ (scrambled >> np.uint64(31)), first)
+        return keys
 
 
 def tokenise(lines: list[str]) -> Tokens:
