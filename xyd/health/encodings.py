@@ -79,7 +79,9 @@ def _gbk(first: int, last: int) -> str:
 
 
 # Two Chinese characters (E4–E9 and two bytes of 80–BF, twice) are three in GBK, and the next begins like the first.
-_GBK = re.compile(f"[{_gbk(0xE2, 0xE9)}{_gbk(0xEF, 0xEF)}][{_gbk(0x81, 0xBF)}]{{2}}[{_gbk(0xE2, 0xE9)}{_gbk(0xEF, 0xEF)}]")
+_GBK = re.compile(
+    f"[{_gbk(0xE2, 0xE9)}{_gbk(0xEF, 0xEF)}][{_gbk(0x81, 0xBF)}]{{2}}[{_gbk(0xE2, 0xE9)}{_gbk(0xEF, 0xEF)}]"
+)
 
 
 def mojibake(text: str) -> bool:

@@ -17,7 +17,9 @@ SCRIPTS = {
 """Letters of a script, as the inside of a character class."""
 
 _BY_SCRIPT = {
-    ("latin",): "en fr de es it pt nl sv da no nb nn fi is et lv lt pl cs sk sl hr hu ro tr vi id ms tl sw ca gl eu ga cy "
+    (
+        "latin",
+    ): "en fr de es it pt nl sv da no nb nn fi is et lv lt pl cs sk sl hr hu ro tr vi id ms tl sw ca gl eu ga cy "
     "af sq mt eo la eng fra deu spa ita por nld swe dan fin pol ces slk slv hrv hun ron tur vie ind msa cat",
     ("han",): "zh zho cmn yue lzh wuu",
     ("han", "kana"): "ja jpn",

@@ -207,6 +207,7 @@ def _fit(true: npt.NDArray[np.float64], false: npt.NDArray[np.float64]) -> npt.N
     x = np.concatenate([true, false])
     y = np.concatenate([np.ones(len(true)), np.zeros(len(false))])
     share = np.concatenate([np.ones(len(true)), np.full(len(false), len(true) / len(false))])
+
     def regret(weights: npt.NDArray[np.float64]) -> float:
         loss = share @ np.logaddexp(0, np.where(y == 1, -1, 1) * (x @ weights))
         return float(loss + _PRIOR_STRENGTH @ (weights - _PRIOR) ** 2 / 2)

@@ -21,14 +21,13 @@ from xyd.health.association import Floats
 from xyd.health.likeness import Comparison, Likeness
 from xyd.health.tokens import Ints, Tokens, tokenise
 
-WINDOW = 16_384
+WINDOW = 32_768
 OVERLAP = 4_096
 REACH = 8
 """Lines up to so far away are always tried."""
-SUSPICIOUS = 5.0
-"""Log-odds against the pairs of a run of lines as they stand, from which on others are tried."""
 EVIDENCE = 25.0
 """Log-odds for a shift, against the pairs as they stand, from which on it is reported."""
+_SUSPICIOUS = 2.5  # log-odds against a run of pairs as they stand, from which on others are tried
 _CHANGE = 6.0  # log-odds that a change from one offset to another costs
 _LOST = -0.2  # log-odds a line that is lost: just worse than chance, so that a doubtful line stays where it is
 _PIECE = 48  # lines whose partners are looked for all over the window, together
@@ -134,7 +133,8 @@ def find_shifts(likeness: Likeness, src: Tokens, tgt: Tokens, *, learned_here: b
     """The blocks out of step in one window, numbered from 1."""
     comparison = Comparison(likeness, src, tgt, learned_here=learned_here)
     in_step = comparison.odds(np.arange(len(src)), 0)
-    suspects = _runs(_LOST - in_step)
+    # The longer the window, the likelier some bad luck in it: the bar rises with the logarithm of its length.
+    suspects = _runs(_LOST - in_step, _SUSPICIOUS + np.log(len(src)))
     if not suspects:
         return []
     reach = _reach(len(src))
@@ -149,8 +149,9 @@ def find_shifts(likeness: Likeness, src: Tokens, tgt: Tokens, *, learned_here: b
         far = _far_offsets(comparison, here, odds, first)
         odds = np.column_stack([odds, *(comparison.odds(lines, d) for d in far)])
         repeats.level(odds, lines, near + far)
+        weight = repeats.weight(lines)
         table = np.column_stack([odds, np.full(len(lines), _LOST, np.float32)])
-        for block in _blocks(_likeliest_path(table), table, near + far):
+        for block in _blocks(_likeliest_path(table), table, near + far, weight):
             block.first, block.last = block.first + first, block.last + first
             shifts.append(block)
     return shifts
@@ -163,13 +164,21 @@ class _Repeats:
         self._sides = (src.keys(), tgt.keys())
 
     def level(self, odds: Floats, lines: Ints, offsets: list[int]) -> None:
-        """Let no offset be better than in step for a line whose source or target stands at that offset too."""
+        """Let offset and in step be equal for a line whose source or target stands at that offset too."""
         for column, d in enumerate(offsets):
             inside = (lines + d >= 0) & (lines + d < len(self._sides[0]))
             i = lines[inside]
             same = np.zeros(len(lines), bool)
             same[inside] = np.any([side[i] == side[i + d] for side in self._sides], axis=0)
-            odds[same, column] = np.minimum(odds[same, column], odds[same, 0])
+            odds[same, column] = odds[same, 0]
+
+    def weight(self, lines: Ints) -> npt.NDArray[Any]:
+        """(lines) one over how often the source or target of each is among them, whichever is more often."""
+        counts = []
+        for side in self._sides:
+            _, group, size = np.unique(side[lines], return_inverse=True, return_counts=True)
+            counts.append(size[group])
+        return 1 / np.max(counts, axis=0)
 
 
 def _regions(suspects: list[tuple[int, int]], num_lines: int) -> list[tuple[int, int]]:
@@ -184,8 +193,8 @@ def _regions(suspects: list[tuple[int, int]], num_lines: int) -> list[tuple[int,
     return regions
 
 
-def _runs(gain: Floats) -> list[tuple[int, int]]:
-    """[first, last) of the runs of lines whose gains add up to SUSPICIOUS."""
+def _runs(gain: Floats, enough: float) -> list[tuple[int, int]]:
+    """[first, last) of the runs of lines whose gains add up to `enough`."""
     runs: list[tuple[int, int]] = []
     total, best, start, end = 0.0, 0.0, 0, 0
     for i, value in enumerate([*gain.tolist(), -np.inf]):
@@ -194,7 +203,7 @@ def _runs(gain: Floats) -> list[tuple[int, int]]:
         total += value
         if total > best:
             best, end = total, i + 1
-        elif best >= SUSPICIOUS and total < best - SUSPICIOUS:
+        elif best >= enough and total < best - enough:
             runs.append((start, end))
             total = 0.0
     return runs
@@ -208,7 +217,7 @@ def _far_offsets(comparison: Comparison, suspects: list[tuple[int, int]], odds: 
     pieces = [
         np.arange(first, min(first + _PIECE, end)) for begin, end in suspects for first in range(begin, end, _PIECE)
     ]
-    pieces = [piece for piece in pieces if len(piece) > 4 and odds[piece - start].sum(0).max() < len(piece)]
+    pieces = [piece for piece in pieces if len(piece) >= _PIECE // 3 and odds[piece - start].sum(0).max() < len(piece)]
     found: Counter[int] = Counter()
     for piece in pieces[:: -(-len(pieces) // _MAX_PIECES) or 1]:
         offset, fit = comparison.best_offset(piece)
@@ -236,26 +245,27 @@ def _likeliest_path(table: Floats) -> Ints:
     return path
 
 
-def _blocks(path: Ints, table: Floats, offsets: list[int]) -> list[Shift]:
-    """Runs of lines off the state in step, those with enough evidence that the lines fit where they are shifted to."""
+def _blocks(path: Ints, table: Floats, offsets: list[int], weight: npt.NDArray[Any]) -> list[Shift]:
+    """Runs of lines off the state in step, those with enough evidence that the lines fit where they are shifted to.
+
+    weight: (lines) how much each line counts as evidence.
+    """
     blocks = []
     borders = np.flatnonzero(np.diff((path != 0).astype(np.int8), prepend=0, append=0))
-    for first, last in zip(borders[::2], borders[1::2], strict=True):
+    for first, last in zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True):
         states = path[first:last]
         lines = np.arange(first, last)
-        lines_of = {}
-        for state in np.unique(states).tolist():
-            if state >= len(offsets):
-                continue  # lost
+        lines_of: Counter[int] = Counter()
+        for state in np.unique(states[states < len(offsets)]).tolist():
             chosen = lines[states == state]
-            fit, gain = table[chosen, state].sum(), (table[chosen, state] - table[chosen, 0]).sum()
-            if gain >= EVIDENCE and fit >= EVIDENCE / 4:
+            fit, in_step = table[chosen, state] * weight[chosen], table[chosen, 0] * weight[chosen]
+            enough = EVIDENCE if abs(offsets[state]) <= REACH else 1.5 * EVIDENCE
+            if (fit - in_step).sum() >= enough and fit.sum() >= enough / 4:
                 lines_of[offsets[state]] = len(chosen)
         if lines_of:
             while first > 0 and table[first - 1, 0] < 0:
                 first -= 1
             while last < len(table) and table[last, 0] < 0:
                 last += 1
-            by_lines = sorted(lines_of, key=lambda offset: -lines_of[offset])
-            blocks.append(Shift(int(first) + 1, int(last), by_lines))
+            blocks.append(Shift(first + 1, last, [offset for offset, _ in lines_of.most_common()]))
     return blocks

@@ -108,7 +108,9 @@ def _hash(
 
 def distinct(line: Ints, hashes: Hashes) -> tuple[Ints, Hashes]:
     """(line, hash) of the tokens, each once a line, in the order of lines."""
-    keys = np.unique((line.astype(np.uint64) << np.uint64(32)) | hashes)
+    keys = (line.astype(np.uint64) << np.uint64(32)) | hashes
+    keys.sort()
+    keys = keys[np.diff(keys, prepend=~keys[:1]) != 0]
     return (keys >> np.uint64(32)).astype(np.int64), keys.astype(np.uint32)
 
 
