@@ -250,7 +250,7 @@ def _blocks(path: Ints, table: Floats, offsets: list[int], weight: npt.NDArray[A
 
     weight: (lines) how much each line counts as evidence.
     """
-    blocks = []
+    blocks: list[Shift] = []
     borders = np.flatnonzero(np.diff((path != 0).astype(np.int8), prepend=0, append=0))
     for first, last in zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True):
         states = path[first:last]
@@ -262,10 +262,17 @@ def _blocks(path: Ints, table: Floats, offsets: list[int], weight: npt.NDArray[A
             enough = EVIDENCE if abs(offsets[state]) <= REACH else 1.5 * EVIDENCE
             if (fit - in_step).sum() >= enough and fit.sum() >= enough / 4:
                 lines_of[offsets[state]] = len(chosen)
-        if lines_of:
-            while first > 0 and table[first - 1, 0] < 0:
-                first -= 1
-            while last < len(table) and table[last, 0] < 0:
-                last += 1
-            blocks.append(Shift(first + 1, last, [offset for offset, _ in lines_of.most_common()]))
+        if not lines_of:
+            continue
+        while first > 0 and table[first - 1, 0] < 0:
+            first -= 1
+        while last < len(table) and table[last, 0] < 0:
+            last += 1
+        found = [offset for offset, _ in lines_of.most_common()]
+        if blocks and blocks[-1].offsets[0] == found[0]:
+            between = table[blocks[-1].last : first, [0, offsets.index(found[0])]] @ (1, -1)
+            if between.sum() < EVIDENCE:  # repeats, which fit either way: one block
+                blocks[-1].last = last
+                continue
+        blocks.append(Shift(first + 1, last, found))
     return blocks
