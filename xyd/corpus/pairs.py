@@ -15,10 +15,13 @@ from xyd import splitting
 from xyd.cleaning import Cleaner
 from xyd.config import Config, CorpusConfig, FilesSplit
 from xyd.formats import ReadReport, read_corpus, read_files
+from xyd.health import Health
 from xyd.splitting import PairKeys
 from xyd.text import SentencePair, Tally, faults, normalise
 
 BATCH_ROWS = 8192
+FULLY_LOOKED_AT = 1_000_000
+"""Pairs of a corpus and a pair of languages that the health report looks at one by one; of those after, a sample."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -102,12 +105,16 @@ class CorpusCount:
     read: int
     dropped: Tally
     changed: Tally
+    health: Health
     kept: int = 0
 
 
 def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[CorpusCount]:
     cleaner = Cleaner(config.data)
-    counts = [CorpusCount(_corpus_name(corpus), 0, Tally(), Tally()) for corpus in config.data.corpora]
+    names = [corpus_name(corpus) for corpus in config.data.corpora]
+    # Repeats are found and dropped by their keys, later.
+    health = [Health(name, full_until=FULLY_LOOKED_AT, repeats=False) for name in names]
+    counts = [CorpusCount(name, 0, Tally(), Tally(), of_it) for name, of_it in zip(names, health, strict=True)]
 
     def kept() -> Iterator[tuple[int, SentencePair, str, str]]:
         for number, corpus in enumerate(config.data.corpora):
@@ -120,10 +127,11 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
                 report=report,
             ):
                 count.read += 1
+                src, tgt = normalise(pair.src), normalise(pair.tgt)
+                count.health.add(pair, src, tgt)
                 if pair.flaw is not None:
                     count.dropped.add(pair.flaw, pair.origin)
                     continue
-                src, tgt = normalise(pair.src), normalise(pair.tgt)
                 if src != pair.src or tgt != pair.tgt:
                     count.changed.add_all({*faults(pair.src), *faults(pair.tgt)}, pair.origin)
                 reason = cleaner.reason(src, tgt)
@@ -136,7 +144,8 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
     return counts
 
 
-def _corpus_name(corpus: CorpusConfig) -> str:
+def corpus_name(corpus: CorpusConfig) -> str:
+    """The name under which tables and reports list a corpus."""
     if corpus.files is not None:
         return " + ".join(Path(path).name for path in corpus.files.values())
     assert corpus.hf is not None

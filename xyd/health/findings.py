@@ -11,7 +11,7 @@ from xyd.text import Tally
 KINDS = {
     "shifted_block": (
         "sides out of step: these lines stand beside the translation of another line",
-        "put back the line that is missing near the first of them, or take out the one too many; or leave the block out",
+        "put back the line missing near the first of them, or take out the one too many; or leave the block out",
     ),
     "bad_utf8": ("lines that are not in the stated encoding", "mend the file, or state its encoding"),
     "empty": ("a side without text", "dropped when the data is prepared"),

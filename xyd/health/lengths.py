@@ -32,7 +32,7 @@ class Spread:
 
     @staticmethod
     def between(low: float, high: float, width: float) -> Spread:
-        return Spread(low, width, np.zeros(int(round((high - low) / width)), np.int64))
+        return Spread(low, width, np.zeros(round((high - low) / width), np.int64))
 
     def take(self, values: Doubles) -> None:
         bins = np.clip((values - self.low) / self.width, 0, len(self.counts) - 1).astype(np.int64)
@@ -40,7 +40,7 @@ class Spread:
 
     @property
     def centres(self) -> Doubles:
-        return self.low + self.width * (np.arange(len(self.counts)) + 0.5)
+        return np.asarray(self.low + self.width * (np.arange(len(self.counts)) + 0.5), np.float64)
 
     def quantile(self, share: float) -> float:
         """To within the width of a bin; 0 without values."""

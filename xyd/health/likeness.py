@@ -72,7 +72,7 @@ class Comparison:
         self._src_vectors = [association.src(src) for association in used]
         self._tgt_vectors = [association.tgt(tgt) for association in used]
         self._share()
-        self._looked: dict[int, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] = {}
+        self._looked: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
 
     def _share(self) -> None:
         """Find the names and numbers: tokens on both sides of the window, and rare, with their weights."""
@@ -148,12 +148,12 @@ class Comparison:
             self.look(d, d)
         shared, numbers = (found[i] for found in self._looked[d])
         j = i + d
-        alike: Floats | float = 0.0
-        if self._src_vectors:
-            alike = np.einsum("ir,ir->i", self._src_vectors[0][i], self._tgt_vectors[0][j])
-            if len(self._src_vectors) > 1:
-                other = np.flatnonzero(self._fold[i] == 1)
-                alike[other] = np.einsum("ir,ir->i", self._src_vectors[1][i[other]], self._tgt_vectors[1][j[other]])
+        if not self._src_vectors:
+            return self._marks(i, j, 0.0, shared, numbers)
+        alike = np.einsum("ir,ir->i", self._src_vectors[0][i], self._tgt_vectors[0][j])
+        if len(self._src_vectors) > 1:
+            other = np.flatnonzero(self._fold[i] == 1)
+            alike[other] = np.einsum("ir,ir->i", self._src_vectors[1][i[other]], self._tgt_vectors[1][j[other]])
         return self._marks(i, j, alike, shared, numbers)
 
     def _marks(self, i: Ints, j: Ints, alike: Floats | float, shared: Any, numbers: Any) -> list[Any]:

@@ -127,16 +127,13 @@ class _Languages:
         self._not_src, self._not_tgt = (tgt_words | english) - src_words, (src_words | english) - tgt_words
 
     def signs(self, src: str, tgt: str) -> list[str]:
-        names = []
-        src_wrong, tgt_wrong = self._src.is_foreign(src), self._tgt.is_foreign(tgt)
-        if not self._share_script and (src_wrong or tgt_wrong):
-            if self._src.has_none(src) and self._tgt.has_none(tgt) and self._src.fits(tgt) and self._tgt.fits(src):
-                return ["swapped"]
-        if src_wrong or tgt_wrong:
-            names.append("wrong_script")
-        elif self._has_words:
+        if self._src.is_foreign(src) or self._tgt.is_foreign(tgt):
+            lack_own = self._src.has_none(src) and self._tgt.has_none(tgt)
+            crossed = lack_own and self._src.fits(tgt) and self._tgt.fits(src)
+            return ["swapped" if crossed and not self._share_script else "wrong_script"]
+        if self._has_words:
             return self._by_words(src.lower().split(), tgt.lower().split())
-        return names
+        return []
 
     def _by_words(self, src: list[str], tgt: list[str]) -> list[str]:
         src_lacks, tgt_lacks = self._src_words.isdisjoint(src), self._tgt_words.isdisjoint(tgt)
