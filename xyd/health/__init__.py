@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from xyd.health.findings import MAX_ORIGINS, Finding, Findings, example, in_order, row
+from xyd.health.findings import MAX_EXAMPLES, MAX_ORIGINS, Finding, Findings, example, in_order, row
 from xyd.health.lengths import MAX_BARS, RATIO_SLACK, Outliers, Place, Spread, bar_starts, bars
 from xyd.health.raw import raw_faults
 from xyd.health.repeats import Repeats
@@ -51,7 +51,7 @@ class Health:
         part.add(pair, src, tgt)
 
     def finish(self) -> dict[str, Any]:
-        """The report, fit for JSON; see docs/health.md."""
+        """The report, fit for JSON: `corpus`, and of each pair of `languages` the `findings` and what was measured."""
         return {"corpus": self.name, "languages": [part.finish() for part in self._parts.values()]}
 
 
@@ -68,7 +68,8 @@ class _LanguagePair:
         self._origins = _Origins()
         self._bars = np.zeros((2, MAX_BARS), np.int64)
         self._longest = [0, 0]
-        self._lengths = [Outliers(Spread.between(0, 15, 0.05), 5.0, 1.5) for _ in range(2)]
+        self._lengths = [Spread.between(0, 15, 0.05) for _ in range(2)]
+        self._both = Outliers(Spread.between(0, 15, 0.05), 5.0, 1.5)
         self._ratio = Outliers(Spread.between(-6, 6, 0.02), 6.0, 0.8)
 
     def add(self, pair: SentencePair, src: str, tgt: str) -> None:
@@ -125,7 +126,8 @@ class _LanguagePair:
         for side in (0, 1):
             self._bars[side] += bars(lengths[side])
             self._longest[side] = max(self._longest[side], int(lengths[side].max()))
-            self._lengths[side].take(np.log1p(lengths[side]), place)
+            self._lengths[side].take(np.log1p(lengths[side]))
+        self._both.take(np.log1p(lengths.sum(0)), place)
         self._ratio.take(np.diff(np.log(lengths + RATIO_SLACK), axis=0)[0], place)
 
     def finish(self) -> dict[str, Any]:
@@ -171,21 +173,18 @@ class _LanguagePair:
 
     def _outliers(self) -> list[Finding]:
         rows = []
-        found = {"ratio_outlier": [self._ratio], "length_outlier": self._lengths}
-        for name, outliers in found.items():
-            parts = [part.found() for part in outliers]
-            count = max(count for count, _ in parts)
-            places = list(dict.fromkeys(place for _, first in parts for place in first))
+        for name, outliers in (("ratio_outlier", self._ratio), ("length_outlier", self._both)):
+            count, places = outliers.found()
             if count:
                 first = [origin for origin, _, _ in places[:MAX_ORIGINS]]
-                rows.append(row(name, count, first, [example(place) for place in places[:3]]))
+                rows.append(row(name, count, first, [example(place) for place in places[:MAX_EXAMPLES]]))
         return rows
 
     def _length_report(self) -> dict[str, Any]:
         used = int(np.flatnonzero(self._bars.sum(0)).max(initial=0)) + 1
         report: dict[str, Any] = {"bar_starts": bar_starts(used)}
         for side, name in enumerate(("src", "tgt")):
-            spread = self._lengths[side].spread
+            spread = self._lengths[side]
             report[name] = {
                 "median": round(np.expm1(spread.quantile(0.5))),
                 "p99": round(np.expm1(spread.quantile(0.99))),

@@ -57,19 +57,14 @@ class _SingleByte:
         return False
 
 
-_SINGLE_BYTE = (
-    _SingleByte(_cp1252),
-    _SingleByte(lambda byte: chr(byte)),
-    _SingleByte(lambda byte: bytes([byte]).decode("cp437")),
-    _SingleByte(lambda byte: bytes([byte]).decode("mac_roman")),
-)
-# What must be somewhere in text that any of these could find anything in: a cheap first look.
-_HINT = re.compile(
-    "[\u00c2-\u00f4][\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"
-    "|[┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣ][Ç-■]|[¬√ƒ≈∆…ÀÃÕŒœ–—“”‘’÷◊ÿŸ⁄€‹›ﬁﬂ‡·‚„‰][ÄÅÇÉÑÖÜá-ø†°¢£§•¶ß®©™´¨≠ÆØ]"
-)
+_LATIN = (_SingleByte(_cp1252), _SingleByte(chr))
+_OTHERS = tuple(_SingleByte(lambda byte, name=name: bytes([byte]).decode(name)) for name in ("cp437", "mac_roman"))  # type: ignore[misc]
+# What must be in a text in which these could find anything: cheap first looks.
+_LATIN_HINT = re.compile("[\u00c2-\u00f4][\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]")
+_OTHERS_HINT = re.compile("[√¬‚├┬╬╨╤┼╞╓╫Γπ]")
+_REMAINS_HINT = re.compile("[ÂÃÅï\ufffd锟烫屯鈥銆锛]")
 # UTF-8 whose byte A0 became a plain space ("à" as "Ã "), or whose last byte was an invisible control, dropped.
-_REMAINS = re.compile("(?<![A-ZÀ-Þ])Ã (?=\\S)|(?<=[a-zà-ÿ])[ÂÃÅ](?=[a-zà-ÿ])|â€|\ufffd|ï»¿|锟斤拷|烫烫烫|屯屯屯")
+_REMAINS = re.compile("(?<![A-ZÀ-Þ])Ã (?=\\S)|(?<=[a-zà-ÿ])[ÂÃÅ](?=[a-zà-ÿ])|\ufffd|ï»¿|锟斤拷|烫烫烫|屯屯屯|[鈥銆锛]")
 
 
 def _gbk(first: int, last: int) -> str:
@@ -88,9 +83,11 @@ def mojibake(text: str) -> bool:
     """The text holds UTF-8 that was decoded with the wrong encoding, or U+FFFD, the mark of bytes lost in decoding."""
     if text.isascii():
         return False
-    if _REMAINS.search(text):
+    if "â€" in text or (_REMAINS_HINT.search(text) and _REMAINS.search(text)):
         return True
-    if _HINT.search(text) and any(encoding.found_in(text) for encoding in _SINGLE_BYTE):
+    if _LATIN_HINT.search(text) and any(encoding.found_in(text) for encoding in _LATIN):
+        return True
+    if _OTHERS_HINT.search(text) and any(encoding.found_in(text) for encoding in _OTHERS):
         return True
     for match in _GBK.finditer(text):
         try:

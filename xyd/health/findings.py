@@ -51,7 +51,7 @@ KINDS = {
 }
 
 MAX_ORIGINS = Tally.MAX_ORIGINS
-_MAX_EXAMPLES = 3
+MAX_EXAMPLES = 3
 _MAX_CHARACTERS = 300
 
 
@@ -78,7 +78,7 @@ class Findings:
     def add(self, name: str, place: Place) -> None:
         self._tally.add(name, place[0])
         examples = self._examples.setdefault(name, [])
-        if len(examples) < _MAX_EXAMPLES:
+        if len(examples) < MAX_EXAMPLES:
             examples.append(example(place))
 
     def rows(self) -> list[Finding]:

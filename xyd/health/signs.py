@@ -7,7 +7,6 @@ out a name) is no sign.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
@@ -96,6 +95,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 # ── languages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+_BEGINNING = 100  # characters in which most texts have a function word of their language
 _HAN_WEIGHT = 3  # letters of an alphabet that one Han character, kana or Hangul syllable stands for
 
 
@@ -131,7 +131,10 @@ class _Languages:
             lack_own = self._src.has_none(src) and self._tgt.has_none(tgt)
             crossed = lack_own and self._src.fits(tgt) and self._tgt.fits(src)
             return ["swapped" if crossed and not self._share_script else "wrong_script"]
-        if self._has_words:
+        if self._has_words and (
+            self._src_words.isdisjoint(src[:_BEGINNING].lower().split())
+            or self._tgt_words.isdisjoint(tgt[:_BEGINNING].lower().split())
+        ):
             return self._by_words(src.lower().split(), tgt.lower().split())
         return []
 
@@ -211,26 +214,37 @@ def digits_differ(src: str, tgt: str) -> bool:
     src_runs, tgt_runs = _RUN.findall(src), _RUN.findall(tgt)
     if src_runs == tgt_runs:
         return False
-    src, tgt = _LIST_NUMBER.sub("", src), _LIST_NUMBER.sub("", tgt)  # often on one side only
-    src_runs, tgt_runs = _RUN.findall(src), _RUN.findall(tgt)
     only_src, only_tgt = _left_over(src_runs, tgt_runs)
     if not only_src and not only_tgt:
         return False
-    merged_src, merged_tgt = _left_over(_whole_numbers(src), _whole_numbers(tgt))
-    if not merged_src and not merged_tgt:
+    src, tgt = _LIST_NUMBER.sub("", src), _LIST_NUMBER.sub("", tgt)  # often on one side only
+    only_src, only_tgt = _left_over(_RUN.findall(src), _RUN.findall(tgt))
+    if not (only_src and only_tgt) and max(map(len, only_src + only_tgt), default=0) < 3:
         return False
+    merged_src, merged_tgt = _left_over(_whole_numbers(src), _whole_numbers(tgt))
     if only_src and only_tgt and merged_src and merged_tgt:
         if _COUNTED.search(src) or _COUNTED.search(tgt):
             return False
         return not any(_may_be_same(a, b) for a in only_src for b in only_tgt)
+    if not (only_src or only_tgt):
+        return False
     lone, other = (merged_src, tgt) if merged_src else (merged_tgt, src)
     return any(len(number) >= 4 for number in lone) and not _COUNTED.search(other)
 
 
-def _left_over(src: Iterable[str], tgt: Iterable[str]) -> tuple[Counter[str], Counter[str]]:
-    """Numbers, in ASCII without leading zeros, that are more often on one side than on the other."""
-    a, b = Counter(str(int(run[:300])) for run in src), Counter(str(int(run[:300])) for run in tgt)
-    return a - b, b - a
+def _left_over(src: list[str], tgt: list[str]) -> tuple[list[str], list[str]]:
+    """Numbers, in ASCII and without leading zeros, that are more often on one side than on the other."""
+    only_src, only_tgt = [], [_plain(run) for run in tgt]
+    for number in map(_plain, src):
+        if number in only_tgt:
+            only_tgt.remove(number)
+        else:
+            only_src.append(number)
+    return only_src, only_tgt
+
+
+def _plain(run: str) -> str:
+    return (run if run.isascii() else "".join(str(int(digit)) for digit in run)).lstrip("0") or "0"
 
 
 def _whole_numbers(text: str) -> list[str]:
