@@ -28,9 +28,12 @@ REACH = 8
 EVIDENCE = 25.0
 """Log-odds for a shift, against the pairs as they stand, from which on it is reported."""
 _SUSPICIOUS = 2.5  # log-odds against a run of pairs as they stand, from which on others are tried
+_POOR = 1.2  # mean log-odds in step below which the window may be out of step as a whole
+_CLEARLY = 0.3  # by which another offset must fit better then
 _CHANGE = 6.0  # log-odds that a change from one offset to another costs
 _LOST = -0.2  # log-odds a line that is lost: just worse than chance, so that a doubtful line stays where it is
 _PIECE = 48  # lines whose partners are looked for all over the window, together
+_LOST_EVIDENCE = 60.0  # log-odds against a run of pairs from which on it is reported without having found an offset
 _MAX_PIECES = 24
 _MAX_FAR = 8
 _MARGIN = 64
@@ -44,7 +47,7 @@ class Shift:
     """Number of its first pair in the corpus, from 1."""
     last: int
     offsets: list[int] = field(default_factory=list)
-    """The translation of line n stands in line n + offset; the offset of most lines first."""
+    """The translation of line n stands in line n + offset; that of most lines first; none where it was not found."""
 
     def as_dict(self) -> dict[str, Any]:
         return {"first": self.first, "last": self.last, "pairs": self.last - self.first + 1, "offsets": self.offsets}
@@ -83,22 +86,12 @@ class Steps:
     def _look(self) -> None:
         assert self._src is not None
         assert self._tgt is not None
-        src, tgt = self._src, self._tgt
-        everything = np.ones(len(src), bool)
         # Learn anew at windows 0, 2, 4, 8, …: a corpus may change as it goes on.
-        learn = self._windows != 1 and self._windows & (self._windows - 1) == 0
-        if learn:
-            offset = usual_offset(src, tgt)
-            self._likeness = Likeness.learn(src, tgt, everything, _reach(len(src)), offset, self._seed)
-        assert self._likeness is not None
-        found = find_shifts(self._likeness, src, tgt, learned_here=learn)
-        if learn and found:  # again, without what was wrong
-            use = everything.copy()
-            for shift in found:
-                use[shift.first - 1 : shift.last] = False
-            if 0.02 * len(src) < (~use).sum() < 0.6 * len(src):
-                self._likeness = Likeness.learn(src, tgt, use, _reach(len(src)), 0, self._seed)
-                found = find_shifts(self._likeness, src, tgt, learned_here=True)
+        if self._windows != 1 and self._windows & (self._windows - 1) == 0:
+            self._likeness, found = learn(self._src, self._tgt, self._seed)
+        else:
+            assert self._likeness is not None
+            found = find_shifts(self._likeness, self._src, self._tgt, learned_here=False)
         for shift in found:
             self._add(shift)
         self._windows += 1
@@ -118,15 +111,46 @@ def _reach(n: int) -> int:
     return min(REACH, n // 3)
 
 
-def usual_offset(src: Tokens, tgt: Tokens) -> int:
-    """The offset at which most lines of the window find their translations: 0 unless another is far better."""
+def learn(src: Tokens, tgt: Tokens, seed: int) -> tuple[Likeness, list[Shift]]:
+    """What tells true pairs of this window from others, and the blocks out of step by it.
+
+    Most pairs must be in step, or at one other offset. Blocks that were found are left out when it is learned again.
+    """
+    reach, use = _reach(len(src)), np.ones(len(src), bool)
+
+    def at(offset: int) -> tuple[float, Likeness]:
+        likeness = Likeness.learn(src, tgt, use, reach, offset, seed)
+        comparison = Comparison(likeness, src, tgt, learned_here=True)
+        return float(comparison.odds(np.arange(len(src)), offset).mean()), likeness
+
+    fit, likeness = at(0)
+    if fit < _POOR:
+        others = [at(offset) for offset in {-2, -1, 1, 2, _likely_offset(src, tgt)} - {0} if abs(offset) <= reach]
+        fit, likeness = max([(fit + _CLEARLY, likeness), *others], key=lambda one: one[0])
+    found = find_shifts(likeness, src, tgt, learned_here=True)
+    num_found = _num_pairs(found)
+    while 0.01 * len(src) < num_found < 0.6 * len(src):
+        for shift in found:
+            use[shift.first - 1 : shift.last] = False
+        _, likeness = at(0)
+        found, before = find_shifts(likeness, src, tgt, learned_here=True), num_found
+        num_found = _num_pairs(found)
+        if num_found < 1.05 * before:
+            break
+    return likeness, found
+
+
+def _num_pairs(shifts: list[Shift]) -> int:
+    return sum(shift.last - shift.first + 1 for shift in shifts)
+
+
+def _likely_offset(src: Tokens, tgt: Tokens) -> int:
+    """The offset near that fits the whole window best by what is known before anything is learned."""
     lines = np.arange(len(src))
     comparison = Comparison(Likeness(src, tgt, lines), src, tgt, learned_here=True)
     reach = _reach(len(src))
     comparison.look(-reach, reach)
-    fit = {d: float(comparison.odds(lines, d).sum()) for d in range(-reach, reach + 1)}
-    best = max(fit, key=lambda d: fit[d])
-    return best if fit[best] - fit[0] > EVIDENCE + 0.05 * len(src) else 0
+    return max(range(-reach, reach + 1), key=lambda d: float(comparison.odds(lines, d).sum()))
 
 
 def find_shifts(likeness: Likeness, src: Tokens, tgt: Tokens, *, learned_here: bool) -> list[Shift]:
@@ -262,14 +286,17 @@ def _blocks(path: Ints, table: Floats, offsets: list[int], weight: npt.NDArray[A
             enough = EVIDENCE if abs(offsets[state]) <= REACH else 1.5 * EVIDENCE
             if (fit - in_step).sum() >= enough and fit.sum() >= enough / 4:
                 lines_of[offsets[state]] = len(chosen)
-        if not lines_of:
-            continue
+        if lines_of.total() < (last - first) / 4:  # the rest is lost: chance finds some offset for a few lines
+            lines_of.clear()
+            against = table[first:last, 0] @ weight[first:last]
+            if against > -_LOST_EVIDENCE or last - first < _PIECE // 2:
+                continue
         while first > 0 and table[first - 1, 0] < 0:
             first -= 1
         while last < len(table) and table[last, 0] < 0:
             last += 1
         found = [offset for offset, _ in lines_of.most_common()]
-        if blocks and blocks[-1].offsets[0] == found[0]:
+        if blocks and found and blocks[-1].offsets[:1] == found[:1]:
             between = table[blocks[-1].last : first, [0, offsets.index(found[0])]] @ (1, -1)
             if between.sum() < EVIDENCE:  # repeats, which fit either way: one block
                 blocks[-1].last = last

@@ -49,7 +49,8 @@ def block_text(block: Mapping[str, Any]) -> str:
         f"{abs(offset):,} {'line' if abs(offset) == 1 else 'lines'} {'below' if offset > 0 else 'above'}"
         for offset in block["offsets"]
     )
-    return f"{block['from']} to {block['to'].rsplit(':', 1)[-1]}: the translations stand {where}"
+    where = f"stand {where}" if where else "were not found near; order lost, or other texts"
+    return f"{block['from']} to {block['to'].rsplit(':', 1)[-1]}: the translations {where}"
 
 
 def places(found: Mapping[str, Any]) -> str:
