@@ -225,7 +225,9 @@ def digits_differ(src: str, tgt: str) -> bool:
     if only_src and only_tgt and merged_src and merged_tgt:
         if _COUNTED.search(src) or _COUNTED.search(tgt):
             return False
-        return not any(_may_be_same(a, b) for a in only_src for b in only_tgt)
+        only_src = [a for a in only_src if not any(_may_be_same(a, b) for b in only_tgt)]
+        only_tgt = [b for b in only_tgt if not any(_may_be_same(b, a) for a in src_runs)]
+        return bool(only_src and only_tgt)
     if not (only_src or only_tgt):
         return False
     lone, other = (merged_src, tgt) if merged_src else (merged_tgt, src)

@@ -30,6 +30,8 @@ EVIDENCE = 25.0
 _SUSPICIOUS = 2.5  # log-odds against a run of pairs as they stand, from which on others are tried
 _POOR = 1.2  # mean log-odds in step below which the window may be out of step as a whole
 _CLEARLY = 0.3  # by which another offset must fit better then
+_UNRELATED = 0.15  # mean log-odds below which nothing tells pairs from chance, in a window of so many lines:
+_MIN_UNRELATED = 500
 _CHANGE = 6.0  # log-odds that a change from one offset to another costs
 _LOST = -0.2  # log-odds a line that is lost: just worse than chance, so that a doubtful line stays where it is
 _PIECE = 48  # lines whose partners are looked for all over the window, together
@@ -48,9 +50,6 @@ class Shift:
     last: int
     offsets: list[int] = field(default_factory=list)
     """The translation of line n stands in line n + offset; that of most lines first; none where it was not found."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"first": self.first, "last": self.last, "pairs": self.last - self.first + 1, "offsets": self.offsets}
 
 
 class Steps:
@@ -89,9 +88,10 @@ class Steps:
         # Learn anew at windows 0, 2, 4, 8, …: a corpus may change as it goes on.
         if self._windows != 1 and self._windows & (self._windows - 1) == 0:
             self._likeness, found = learn(self._src, self._tgt, self._seed)
-        else:
-            assert self._likeness is not None
+        elif self._likeness is not None:
             found = find_shifts(self._likeness, self._src, self._tgt, learned_here=False)
+        else:
+            found = [Shift(1, len(self._src))]
         for shift in found:
             self._add(shift)
         self._windows += 1
@@ -111,8 +111,8 @@ def _reach(n: int) -> int:
     return min(REACH, n // 3)
 
 
-def learn(src: Tokens, tgt: Tokens, seed: int) -> tuple[Likeness, list[Shift]]:
-    """What tells true pairs of this window from others, and the blocks out of step by it.
+def learn(src: Tokens, tgt: Tokens, seed: int) -> tuple[Likeness | None, list[Shift]]:
+    """What tells true pairs of this window from others, and the blocks out of step by it; None where nothing does.
 
     Most pairs must be in step, or at one other offset. Blocks that were found are left out when it is learned again.
     """
@@ -125,8 +125,14 @@ def learn(src: Tokens, tgt: Tokens, seed: int) -> tuple[Likeness, list[Shift]]:
 
     fit, likeness = at(0)
     if fit < _POOR:
-        others = [at(offset) for offset in {-2, -1, 1, 2, _likely_offset(src, tgt)} - {0} if abs(offset) <= reach]
-        fit, likeness = max([(fit + _CLEARLY, likeness), *others], key=lambda one: one[0])
+        offsets = {-2, -1, 1, 2, _likely_offset(src, tgt)} - {0}
+        best, other = max(
+            (at(offset) for offset in offsets if abs(offset) <= reach), default=(fit, likeness), key=_first
+        )
+        if best > fit + _CLEARLY:
+            fit, likeness = best, other
+        elif fit < _UNRELATED and len(src) >= _MIN_UNRELATED:
+            return None, [Shift(1, len(src))]
     found = find_shifts(likeness, src, tgt, learned_here=True)
     num_found = _num_pairs(found)
     while 0.01 * len(src) < num_found < 0.6 * len(src):
@@ -138,6 +144,10 @@ def learn(src: Tokens, tgt: Tokens, seed: int) -> tuple[Likeness, list[Shift]]:
         if num_found < 1.05 * before:
             break
     return likeness, found
+
+
+def _first(one: tuple[float, Likeness]) -> float:
+    return one[0]
 
 
 def _num_pairs(shifts: list[Shift]) -> int:
