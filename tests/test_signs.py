@@ -15,7 +15,7 @@ CASES = [
     ("mojibake", "fr", "en", ("Câ€™est bien.", "That is good."), ("C’est bien.", "That is good.")),
     ("mojibake", "de", "en", ("Das ist SpaÃŸ.", "That is fun."), ("„Das ist Spaß“", "That is fun.")),
     ("mojibake", "fr", "en", ("Il va � Lyon.", "He goes to Lyon."), ("Il va à Lyon.", "He goes to Lyon.")),
-    ("mojibake", "zh", "en", ("鎴戜滑鐨勮溅璇偣浜嗐€?", "Our train is late."), ("我喜欢涓涓细流。", "I like trickling brooks.")),
+    ("mojibake", "zh", "en", ("鎴戜滑鐨勮溅璇偣浜嗐€?", "Our train is late."), ("涓涓细流。", "A trickling brook.")),
     ("html_entities", "en", "fr", ("Bread &amp; wine", "Pain et vin"), ("AT&T; R&D", "AT&T ; R-D")),
     ("html_entities", "fr", "en", ("L&#233;a et &quot;lui&quot;", "Léa and him"), ("a & b; c", "a & b, c")),
     ("identical", "en", "fr", ("Please sign here", "Please sign here"), ("3.14 - 2", "3.14 - 2")),
@@ -85,8 +85,8 @@ def test_utf8_read_in_any_of_these_encodings_is_found(text: str, encoding: str) 
 
 @pytest.mark.parametrize(
     "text",
-    ["„Das ist Spaß“", "CAFÉ” SÃO JOSÉ", "Ça coûte 5 €…", "« Privé… »", "10 °C à 20 °C", "±5 √2 ≈ 1.4", "MAÇÃ", "Ångström",
-     "L’Île-d’Yeu – à côté", "É–È", "não é", "Ð is a letter", "“Đặng”"],
+    ["„Das ist Spaß“", "CAFÉ” SÃO JOSÉ", "Ça coûte 5 €…", "« Privé… »", "10 °C à 20 °C", "±5 √2 ≈ 1.4", "MAÇÃ",
+     "Ångström", "L’Île-d’Yeu – à côté", "É–È", "não é", "Ð is a letter", "“Đặng”"],
 )  # fmt: skip
 def test_what_only_looks_like_mojibake_is_left_alone(text: str) -> None:
     assert not mojibake(text)

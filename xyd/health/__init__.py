@@ -69,7 +69,7 @@ class _LanguagePair:
         self._bars = np.zeros((2, MAX_BARS), np.int64)
         self._longest = [0, 0]
         self._lengths = [Spread.between(0, 15, 0.05) for _ in range(2)]
-        self._both = Outliers(Spread.between(0, 15, 0.05), 5.0, 1.5)
+        self._both = Outliers(Spread.between(0, 15, 0.05), 5.0, 1.5, only_above=True)
         self._ratio = Outliers(Spread.between(-6, 6, 0.02), 6.0, 0.8)
 
     def add(self, pair: SentencePair, src: str, tgt: str) -> None:

@@ -19,6 +19,7 @@ RATIO_SLACK = 10
 """Characters added to both lengths before they are divided: short texts are translated more freely."""
 
 _MAX_WAITING = 1_000
+_ENOUGH = 100
 _ROBUST = 1.4826  # from the median distance to the standard deviation of a normal distribution
 
 
@@ -67,23 +68,27 @@ class Outliers:
     What is far is known only at the end, so candidates by what was known before wait in a list of limited length.
     """
 
-    def __init__(self, spread: Spread, deviations: float, at_least: float) -> None:
+    def __init__(self, spread: Spread, deviations: float, at_least: float, *, only_above: bool = False) -> None:
         """Far: more than so many deviations from the median, and `at_least` in any case."""
         self.spread = spread
-        self._deviations, self._at_least = deviations, at_least
+        self._deviations, self._at_least, self._only_above = deviations, at_least, only_above
         self._waiting: list[tuple[float, Place]] = []
 
     def limits(self) -> tuple[float, float]:
-        """What is below the first or above the second is far."""
+        """What is below the first or above the second is far; nothing is, among too few to tell."""
         middle = self.spread.quantile(0.5)
         room = max(self._deviations * self.spread.deviation(), self._at_least)
-        return middle - room, middle + room
+        if self.spread.counts.sum() < _ENOUGH:
+            room = math.inf
+        return -math.inf if self._only_above else middle - room, middle + room
 
     def take(self, values: Doubles, place: Callable[[int], Place]) -> None:
         """The next numbers; `place(i)` tells where number i of them stands."""
         self.spread.take(values)
         low, high = self.limits()
-        slack = 0.1 * (high - low)
+        if math.isinf(high):
+            low = high = self.spread.quantile(0.5)
+        slack = 0.2 * (high - self.spread.quantile(0.5))
         candidates = np.flatnonzero((values < low + slack) | (values > high - slack))
         for i in candidates[: max(0, _MAX_WAITING - len(self._waiting))].tolist():
             self._waiting.append((float(values[i]), place(i)))

@@ -78,7 +78,8 @@ class Comparison:
         """Find the names and numbers: tokens on both sides of the window, and rare, with their weights."""
         n = len(self._src) + len(self._tgt)
         sides = (self._src, self._tgt)
-        bits = 20
+        # Counted in cells of the first bits of the hash: quick, and rarely are two tokens in one cell.
+        bits = min(20, 6 + int(np.log2(1 + sum(len(tokens.hash) for tokens in sides))))
         cells = [tokens.hash >> np.uint32(32 - bits) for tokens in sides]
         counts = [np.bincount(cell, minlength=1 << bits) for cell in cells]
         total = counts[0] + counts[1]

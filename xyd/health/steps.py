@@ -30,7 +30,7 @@ EVIDENCE = 25.0
 _SUSPICIOUS = 2.5  # log-odds against a run of pairs as they stand, from which on others are tried
 _POOR = 1.2  # mean log-odds in step below which the window may be out of step as a whole
 _CLEARLY = 0.3  # by which another offset must fit better then
-_UNRELATED = 0.15  # mean log-odds below which nothing tells pairs from chance, in a window of so many lines:
+_UNRELATED = 0.15  # mean log-odds below which nothing tells pairs from chance, if so many lines differ:
 _MIN_UNRELATED = 500
 _CHANGE = 6.0  # log-odds that a change from one offset to another costs
 _LOST = -0.2  # log-odds a line that is lost: just worse than chance, so that a doubtful line stays where it is
@@ -131,7 +131,7 @@ def learn(src: Tokens, tgt: Tokens, seed: int) -> tuple[Likeness | None, list[Sh
         )
         if best > fit + _CLEARLY:
             fit, likeness = best, other
-        elif fit < _UNRELATED and len(src) >= _MIN_UNRELATED:
+        elif fit < _UNRELATED and min(_num_distinct(src), _num_distinct(tgt)) >= _MIN_UNRELATED:
             return None, [Shift(1, len(src))]
     found = find_shifts(likeness, src, tgt, learned_here=True)
     num_found = _num_pairs(found)
@@ -148,6 +148,10 @@ def learn(src: Tokens, tgt: Tokens, seed: int) -> tuple[Likeness | None, list[Sh
 
 def _first(one: tuple[float, Likeness]) -> float:
     return one[0]
+
+
+def _num_distinct(tokens: Tokens) -> int:
+    return len(np.unique(tokens.keys()))
 
 
 def _num_pairs(shifts: list[Shift]) -> int:
