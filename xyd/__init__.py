@@ -4,9 +4,9 @@ The modules, in the order a sentence pair meets them:
 
 - ``cli`` verbs and flags; ``config`` the YAML and its special ids
 - ``errors``, ``text``, ``files``, ``memory``, ``allocator``, ``distributed``, ``runlog`` the ground that all stand on
-- ``formats`` files as users bring them → ``SentencePair``; ``cleaning`` filters, each counted; ``splitting`` leak-safe
-  groups → train, valid, test; ``tokenizer`` SentencePiece; ``corpus`` all of these → Arrow and manifest.json;
-  ``batching`` rows → padded ``Batch``
+- ``formats`` files as users bring them → ``SentencePair``; ``health`` what is wrong with a corpus; ``cleaning``
+  filters, each counted; ``splitting`` leak-safe groups → train, valid, test; ``tokenizer`` SentencePiece; ``corpus``
+  all of these → Arrow and manifest.json; ``batching`` rows → padded ``Batch``
 - ``model`` the Transformer; ``loss`` a sum and a count; ``optim`` parameter groups and schedules; ``decode`` greedy,
   beam, sampling over ids; ``checkpoint`` weights and state on disk
 - ``search`` ids → hypotheses in batches, with ``quantize`` for cheap products and ``capture`` for GPUs
