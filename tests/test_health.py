@@ -50,6 +50,9 @@ GOOD = [(f"This is sentence {i} of the file.", f"Ceci est la phrase {i} du fichi
 def test_a_good_corpus_has_no_finding() -> None:
     part = report_on(GOOD)
     assert part["findings"] == part["shifted_blocks"] == []
+    lengths = sorted(len(src) for src, _ in GOOD)
+    assert part["lengths"]["src"]["median"] == lengths[19]
+    assert part["lengths"]["src"]["longest"] == lengths[-1]
     assert part["pairs"] == part["looked_at"] == 40
     assert part["sampling"] is None
 

@@ -24,6 +24,7 @@ from xyd.text import SentencePair
 __all__ = ["SIGNS", "Health"]
 
 _PORTION = 4096
+_LONGEST = 1 << 14  # characters; median and p99 do not tell longer texts apart
 EVERY = 16
 """In a sampled report, every so many-th pair is looked at once `full_until` is passed."""
 
@@ -68,7 +69,7 @@ class _LanguagePair:
         self._origins = _Origins()
         self._bars = np.zeros((2, MAX_BARS), np.int64)
         self._longest = [0, 0]
-        self._lengths = [Spread.between(0, 15, 0.05) for _ in range(2)]
+        self._lengths = [Spread.between(0, _LONGEST, 1) for _ in range(2)]
         self._both = Outliers(Spread.between(0, 15, 0.05), 5.0, 1.5, only_above=True)
         self._ratio = Outliers(Spread.between(-6, 6, 0.02), 6.0, 0.8)
 
@@ -126,7 +127,7 @@ class _LanguagePair:
         for side in (0, 1):
             self._bars[side] += bars(lengths[side])
             self._longest[side] = max(self._longest[side], int(lengths[side].max()))
-            self._lengths[side].take(np.log1p(lengths[side]))
+            self._lengths[side].take(lengths[side])
         self._both.take(np.log1p(lengths.sum(0)), place)
         self._ratio.take(np.diff(np.log(lengths + RATIO_SLACK), axis=0)[0], place)
 
@@ -186,8 +187,8 @@ class _LanguagePair:
         for side, name in enumerate(("src", "tgt")):
             spread = self._lengths[side]
             report[name] = {
-                "median": round(np.expm1(spread.quantile(0.5))),
-                "p99": round(np.expm1(spread.quantile(0.99))),
+                "median": int(spread.quantile(0.5)),
+                "p99": int(spread.quantile(0.99)),
                 "longest": self._longest[side],
                 "bars": self._bars[side, :used].tolist(),
             }

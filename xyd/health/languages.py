@@ -34,18 +34,30 @@ _BY_SCRIPT = {
 _SCRIPTS_OF = {code: scripts for scripts, codes in _BY_SCRIPT.items() for code in codes.split()}
 
 _TWO_LETTERS = {"eng": "en", "fra": "fr", "deu": "de", "spa": "es", "ita": "it", "por": "pt", "nld": "nl", "ces": "cs"}
+# A word that two languages share stands in both lists, and so tells nothing between them.
 _FUNCTION_WORDS = {
-    "en": "the of and to is that it was for are with this have had not be you he she his her they we my at from by "
-    "what there as but were which would been their has do does i'm it's don't your will can",
-    "fr": "le la les des et est une dans que qui pour pas il elle du au aux sur avec nous vous je ce cette ne se sont "
-    "son sa ses mais ou par plus leur été être avoir fait c'est n'est j'ai ont était deux homme femme",
-    "de": "der die das und ist nicht ein eine einen einem einer den dem des mit von zu zum im auf für sich sie ich wir "
-    "er hat haben sind wird auch nach bei aus über wie dass noch vor",
-    "es": "el la los las de y que en un una es por con no para se del al lo su como más está son fue pero",
-    "it": "il lo gli di e che è un una per non con della dei sono ha nel alla del le si da come anche",
-    "pt": "o os as de e que em um uma é não para com do da dos das se por ao mais foi está são",
-    "nl": "de het een en van is dat niet op te met zijn voor ik er aan die ook om maar naar worden",
-    "cs": "je se na že to do jsou si ale jako pro byl tak jak ve od by které který není také",
+    "en": "the a an of and to in on is am are was were be been that this these it its it's i i'm i'll you he "
+    "she we they me him her us them my your his our their for with from by at as but or if so not don't "
+    "didn't can't have has had do does did will would can could should what who how where when why there "
+    "than then no yes some any all very into out up about please just two man woman",
+    "fr": "le la les l' des du de et est un une a à au aux dans sur en que qui quoi pour par pas ne n'est c'est "
+    "il elle ils elles on je j'ai j'étais tu nous vous me te se ce cet cette ces son sa ses mon ma mes "
+    "ton ta tes leur leurs mais ou où si plus très bien suis es sommes êtes sont ai as avons avez ont "
+    "était étaient être avoir fait avec sans tout tous y deux homme femme qu'il d'un d'une",
+    "de": "der die das den dem des ein eine einen einem einer und oder ist sind war waren bin bist sei nicht "
+    "kein keine mit von vom zu zum zur im in an am auf aus bei für über um als wie wenn dass so man sich "
+    "ich du er sie es wir ihr mich dich mir dir uns mein meine dein sein seine hat haben habe hatte wird "
+    "werden kann will muss auch nur noch schon sehr nach vor was wo wer bitte hier zwei mann frau",
+    "es": "el la los las lo de y que en un una es por con no para se del al su sus como más está son fue pero "
+    "me te mi tu yo él ella nos ha he muy sin sobre qué",
+    "it": "il lo la gli le i di e che è un una in per non con della del dei sono ha nel alla si da come anche "
+    "ma mi ti ho io tu lui lei più su al",
+    "pt": "o a os as de e que em um uma é não para com do da dos das se por ao mais foi está são no na meu ele "
+    "ela eu você muito",
+    "nl": "de het een en van is dat niet op te met zijn voor ik er aan die in ook om maar naar worden hij ze we "
+    "je mijn was heeft hebben wat",
+    "cs": "a i je se si na v ve s z ze do k o u že to ten ta jsou jsem jsi ale jako pro byl byla bylo tak jak "
+    "od po by který která které není také co kde kdo mi mu ho jeho její při nad pod dva muž žena",
 }
 
 

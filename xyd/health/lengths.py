@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ class Spread:
     def between(low: float, high: float, width: float) -> Spread:
         return Spread(low, width, np.zeros(round((high - low) / width), np.int64))
 
-    def take(self, values: Doubles) -> None:
+    def take(self, values: npt.NDArray[Any]) -> None:
         bins = np.clip((values - self.low) / self.width, 0, len(self.counts) - 1).astype(np.int64)
         self.counts += np.bincount(bins, minlength=len(self.counts))
 

@@ -140,8 +140,10 @@ class _Languages:
 
     def _by_words(self, src: list[str], tgt: list[str]) -> list[str]:
         src_lacks, tgt_lacks = self._src_words.isdisjoint(src), self._tgt_words.isdisjoint(tgt)
-        if src_lacks and tgt_lacks and _hits(src, self._tgt_words) >= 2 and _hits(tgt, self._src_words) >= 2:
-            return ["swapped"]
+        if src_lacks and tgt_lacks:
+            hits = sorted((_hits(src, self._tgt_words), _hits(tgt, self._src_words)))
+            if hits[0] >= 1 and sum(hits) >= 3:
+                return ["swapped"]
         if (src_lacks and _hits(src, self._not_src) >= 3) or (tgt_lacks and _hits(tgt, self._not_tgt) >= 3):
             return ["wrong_language"]
         return []
