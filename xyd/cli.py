@@ -29,7 +29,7 @@ _CHECKPOINTS = ("best", "averaged", "last")
 # What a person can mend about a file system, as opposed to what points to a defect of ours.
 _MENDABLE = (
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG,
-    errno.ENOENT, errno.EEXIST,
+    errno.ENOENT, errno.EEXIST, errno.EFBIG,
 )  # fmt: skip
 
 
@@ -125,6 +125,29 @@ def _prepare(options: argparse.Namespace) -> int:
     from xyd.resume import prepare
 
     prepare(config, print)
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    config = _load_config(options)
+    from xyd import planner
+
+    found = planner.make_plan(config, options.measure)
+    print(planner.as_json(found) if options.json else planner.report(found))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    config = _load_config(options)
+    from xyd.check import check
+
+    return check(config, print)
+
+
+def _init(options: argparse.Namespace) -> int:
+    from xyd.init import write_config
+
+    write_config(options, _warn)
     return 0
 
 
@@ -274,6 +297,22 @@ def _parser() -> argparse.ArgumentParser:
     prepare = _verb(verbs, "prepare", _prepare, "read, clean, split and tokenise the data only")
     _config_flags(prepare)
 
+    init = _verb(verbs, "init", _init, "write a config fitted to a corpus: its size, its languages")
+    _corpus_flags(init)
+
+    check = _verb(verbs, "check", _check, "try everything that can fail, in under two minutes, before training")
+    _config_flags(check)
+
+    plan = _verb(verbs, "plan", _plan, "forecast parameters, memory, time and disk of a run; trains nothing")
+    _config_flags(plan)
+    plan.add_argument(
+        "--measure",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="time some real steps, half a minute at most; without it time is by rule (default: --measure)",
+    )
+    plan.add_argument("--json", action="store_true", help="print JSON instead of lines")
+
     translate = _verb(verbs, "translate", _translate, "translate lines; a prompt at a terminal")
     _run_flags(translate)
     translate.add_argument("--input", type=Path, metavar="FILE", help="UTF-8 text, a line each (default: stdin)")
@@ -325,6 +364,20 @@ def _config_flags(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="override a key, train.max_steps=500; repeatable",
     )
+
+
+def _corpus_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--src", type=Path, metavar="FILE", help="a.zh: text of one language, a line each")
+    parser.add_argument("--tgt", type=Path, metavar="FILE", help="a.en: the same lines in the other language")
+    for kind in ("tsv", "csv", "json", "jsonl", "parquet", "tmx", "xliff", "po", "xml"):
+        parser.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"one {kind} file that holds both languages")
+    parser.add_argument("--languages", metavar="L,L", help="zh,en: the languages; guessed from .zh and .en where given")
+    parser.add_argument(
+        "--directions", choices=("both", "forward"), default="both", help="forward = from --src to --tgt only"
+    )
+    parser.add_argument("--name", metavar="NAME", help="of the run (default: the name of the file)")
+    parser.add_argument("--out", type=Path, default=Path("config.yaml"), metavar="YAML", help="(default: config.yaml)")
+    parser.add_argument("--force", action="store_true", help="replace the file that --out names")
 
 
 def _run_flags(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from xyd import checkpoint, corpus, distributed, plan
-from xyd.batching import make_batch, plan_epoch, start_ids
+from xyd.batching import extremes, make_batch, plan_epoch, shape, start_ids
 from xyd.config import Config
 from xyd.errors import DataError, NumericsError, XydError
 from xyd.evaluate import EvalReport, evaluate_split
@@ -333,7 +333,10 @@ class Trainer:
         batch = make_batch(self.split, self.steps[0][0], self.start_ids)
         is_bf16 = self.dtype == torch.bfloat16
         self.log.say(f"pairs: {pairs}; {len(self.steps):,} steps an epoch")
-        self.log.say(plan.describe(self.config, self.model, batch, is_bf16, free_bytes(self.run.root)))
+        shapes = [shape(self.split, rows) for rows in extremes(self.split, self.steps)]
+        is_on_gpu = self.device.type == "cuda"
+        free = free_bytes(self.run.root)
+        self.log.say(plan.describe(self.config, self.model, batch, shapes, is_bf16, free, is_on_gpu))
         precision = "bf16 with fp32 master weights" if is_bf16 else "fp32"
         self.log.say(
             f"device {self.device}, {precision}, {distributed.world_size()} worker(s) of {self.threads} thread(s), "

@@ -28,7 +28,7 @@ from xyd.corpus.fate import (
     tokenizer_texts,
     use_reserve,
 )
-from xyd.corpus.inputs import fingerprint, input_hashes, tokenizer_path
+from xyd.corpus.inputs import fingerprint, input_hashes, is_prepared, tokenizer_path
 from xyd.corpus.pairs import CorpusCount, Pairs, read_corpora, read_held_out
 from xyd.corpus.rows import PreparedSplit, RowWriter, sorted_pair
 from xyd.corpus.summary import corpus_entry, corpus_lines, input_entries, table
@@ -39,7 +39,7 @@ from xyd.splitting import TRAIN
 from xyd.text import RULES_VERSION
 from xyd.tokenizer import Tokenizer, train_tokenizer
 
-__all__ = ["PreparedSplit", "fingerprint", "input_hashes", "open_split", "prepare"]
+__all__ = ["PreparedSplit", "fingerprint", "input_hashes", "is_prepared", "open_split", "prepare", "sorted_pair"]
 
 RULE = "connected groups of pairs sharing a folded side; more than 20 pairs: train; the rest in seeded hash order"
 

@@ -66,6 +66,17 @@ def fingerprint(
     return sha256_bytes(json.dumps(decides, sort_keys=True).encode())
 
 
+def is_prepared(config: Config, run: RunDir) -> bool:
+    """Whether the run's data was made under these settings from files of these names; their content is not read."""
+    recorded = _recorded_hashes(run)
+    tokenizer_from = config.train.init_from
+    try:
+        current = [fingerprint(config, given, recorded) for given in {None, tokenizer_from, run.tokenizer_path}]
+        return bool(json.loads(run.manifest_path.read_text(encoding="utf-8"))["fingerprint"] in current)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def _sha256(path: Path) -> str | None:
     """None for a file that cannot be read: the reader will say what is wrong with it."""
     return sha256_file(path) if path.is_file() else None

@@ -107,7 +107,7 @@ class CorpusCount:
 
 def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[CorpusCount]:
     cleaner = Cleaner(config.data)
-    counts = [CorpusCount(_corpus_name(corpus), 0, Tally(), Tally()) for corpus in config.data.corpora]
+    counts = [CorpusCount(corpus_name(corpus), 0, Tally(), Tally()) for corpus in config.data.corpora]
 
     def kept() -> Iterator[tuple[int, SentencePair, str, str]]:
         for number, corpus in enumerate(config.data.corpora):
@@ -136,7 +136,7 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
     return counts
 
 
-def _corpus_name(corpus: CorpusConfig) -> str:
+def corpus_name(corpus: CorpusConfig) -> str:
     if corpus.files is not None:
         return " + ".join(Path(path).name for path in corpus.files.values())
     assert corpus.hf is not None

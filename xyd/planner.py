@@ -1,0 +1,380 @@
+"""`xyd plan`: what a run will take, said before anything is prepared. Trains nothing and writes nothing.
+
+Where the data is prepared its lengths are exact; else they are forecast from the text of a sample. Where measuring is
+allowed, some real steps are computed on random ids of these lengths, as `train` tries workers; else time is by rule.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from xyd import corpus, distributed, memory, plan, workers
+from xyd.batching import extremes, plan_epoch, shape
+from xyd.config import BOS_ID, EOS_ID, Config, FilesSplit, directions
+from xyd.corpus.census import count_held_out, take_census
+from xyd.files import RunDir, free_bytes
+from xyd.memory import gigabytes
+from xyd.model import Transformer, count_parameters
+from xyd.tokenizer import Tokenizer
+
+CENSUS_SECONDS = 10.0  # for reading the corpora
+MEASURE_SHARE = 0.75  # seconds for one micro-batch, by forecast, above which smaller ones are measured
+ROWS = 20_000  # of which lengths are drawn
+ASSUMED_LENGTH = 25  # tokens of a side, where nothing of a corpus is known
+# Characters of a token, by rule: SentencePiece at 8,000 to 48,000 pieces on Tatoeba, Multi30k and UN text gives
+# 3.2 to 4.9 in Latin script and 1.3 to 1.9 in Chinese.
+CHARACTERS, UNSPACED_CHARACTERS = 4.0, 1.6
+# By rule, from docs/performance.md: greedy search writes as many tokens a second as training reads, a beam fewer.
+SEARCH_SPEED, BEAM_COST = 1.0, 0.75
+# Operations a second, by rule: of one core (docs/performance.md), of a GPU.
+CORE_RATE_BF16, CORE_RATE_FP32, GPU_RATE = 2e11, 4e10, 5e13
+SCALAR_BYTES, LINE_BYTES = 60, 40  # of a point in TensorBoard's file and in metrics.jsonl
+ROW_BYTES = 60  # of a prepared row beside its ids
+
+
+@dataclass(frozen=True)
+class RandomSplit:
+    """Rows of random ids with given lengths: a batching.Split that needs no corpus."""
+
+    src_lengths: np.ndarray  # of bare ids
+    tgt_lengths: np.ndarray
+    vocab_size: int
+
+    @property
+    def direction(self) -> np.ndarray:
+        return np.zeros(len(self.src_lengths), np.int16)
+
+    @property
+    def pair_id(self) -> np.ndarray:
+        return np.arange(len(self.src_lengths))
+
+    def _ids(self, length: int, seed: tuple[int, int]) -> np.ndarray:
+        first = min(EOS_ID + 1, self.vocab_size - 1)
+        return np.random.default_rng(seed).integers(first, self.vocab_size, length)
+
+    def src_ids(self, i: int) -> np.ndarray:
+        return self._ids(int(self.src_lengths[i]), (i, 0))
+
+    def tgt_ids(self, i: int) -> np.ndarray:
+        return self._ids(int(self.tgt_lengths[i]), (i, 1))
+
+
+@dataclass
+class Outlook:
+    """The train split that the run will have, exact or forecast."""
+
+    split: RandomSplit  # lengths of its rows, or of some of them
+    rows: float | None  # pairs times directions; None where a corpus is not known
+    valid_rows: float
+    text_bytes: float  # of the corpora's text, for the disk
+    is_exact: bool
+    origin: str  # where the lengths come from, in words
+
+    @property
+    def mean_lengths(self) -> tuple[float, float]:
+        """Tokens of a source and a target, specials included."""
+        return float(self.split.src_lengths.mean()) + 1, float(self.split.tgt_lengths.mean()) + 1
+
+
+# ── what will be trained on ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def prepared_outlook(config: Config, run: RunDir) -> Outlook | None:
+    """From the prepared data, where it was made under these settings."""
+    if not corpus.is_prepared(config, run):
+        return None
+    train, valid = corpus.open_split(run, "train"), corpus.open_split(run, "valid")
+    split = RandomSplit(train.src_lengths, train.tgt_lengths, Tokenizer.load(run.tokenizer_path).vocab_size)
+    return Outlook(split, len(train), len(valid), 0.0, True, f"as prepared in {run.root}")
+
+
+def forecast_outlook(config: Config) -> Outlook:
+    """From the corpora: pairs counted, lengths by rule from the characters of a sample. Raises what is wrong there."""
+    census = take_census(config, CENSUS_SECONDS)
+    for entry in census:
+        if entry.problem is not None:
+            raise entry.problem
+    wanted, data = directions(config), config.data
+    pairs = {languages: 0.0 for languages in {corpus.sorted_pair(*direction) for direction in wanted}}
+    src: list[int] = []
+    tgt: list[int] = []
+    text_bytes = 0.0
+    for entry in census:
+        for languages in pairs:
+            pairs[languages] += entry.total(languages) * entry.kept_share
+        sizes = [len(pair.src.encode()) + len(pair.tgt.encode()) for pair in entry.sample]
+        text_bytes += sum(sizes) / max(1, len(sizes)) * entry.read / (entry.share or 1.0)
+    for entry in census:  # a sample of each corpus, in both orders where both are learned
+        for pair in entry.sample[:: max(1, sum(len(e.sample) for e in census) // ROWS)]:
+            lengths = {pair.src_lang: _tokens(pair.src), pair.tgt_lang: _tokens(pair.tgt)}
+            for source, target in wanted:
+                if source in lengths and target in lengths:
+                    src.append(lengths[source])
+                    tgt.append(lengths[target])
+    most = config.model.max_length - 1
+    short = [(s, t) for s, t in zip(src, tgt, strict=True) if max(s, t) <= most]
+    fits = len(short) / max(1, len(src))
+    held_out = sum(split for split in (data.valid, data.test) if isinstance(split, int))
+    if isinstance(data.valid, FilesSplit):
+        valid = count_held_out(config, data.valid)
+        valid_rows = float(sum(valid[corpus.sorted_pair(*d)] for d in wanted))
+    else:
+        valid_rows = float(data.valid * len(wanted))
+    rows = sum(max(0.0, pairs[corpus.sorted_pair(*d)] * fits - held_out) for d in wanted)
+    is_known = not any(entry.is_remote for entry in census)
+    if not short:
+        short = [(min(most, ASSUMED_LENGTH - 1),) * 2] * 1000
+    origin = f"by rule from the characters of {len(src):,} sampled rows" if src else "assumed: no text is at hand"
+    if any(not entry.is_whole and not entry.is_remote for entry in census):
+        origin += "; the number of pairs from the bytes read in some seconds"
+    lengths_of = np.array(short, np.int32)
+    return Outlook(
+        split=RandomSplit(lengths_of[:, 0], lengths_of[:, 1], config.tokenizer.vocab_size),
+        rows=rows if is_known else None,
+        valid_rows=valid_rows,
+        text_bytes=text_bytes,
+        is_exact=False,
+        origin=origin,
+    )
+
+
+def _tokens(text: str) -> int:
+    """By rule, from characters."""
+    unspaced = sum("\u2e80" <= c <= "\u9fff" or "\uac00" <= c <= "\ud7a3" for c in text) if not text.isascii() else 0
+    return max(1, round((len(text) - unspaced) / CHARACTERS + unspaced / UNSPACED_CHARACTERS))
+
+
+# ── the plan ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make_plan(config: Config, measure: bool) -> dict[str, Any]:
+    """Everything that `xyd plan` tells, as plain values: bytes, tokens, seconds, shares.
+
+    Raises XydError where a corpus cannot be read or the device is not there.
+    """
+    run, t = RunDir(Path(config.run.dir) / config.run.name), config.train
+    outlook = prepared_outlook(config, run) or forecast_outlook(config)
+    split, vocab_size = outlook.split, outlook.split.vocab_size
+    device = distributed.choose_device(t.device)
+    is_bf16, is_on_gpu = distributed.choose_dtype(t.precision, device) == torch.bfloat16, device.type == "cuda"
+    with torch.device("meta"):
+        parts = count_parameters(Transformer(config.model, vocab_size))
+    total = sum(parts.values())
+
+    sample = _sample(split, config.run.seed)
+    steps = plan_epoch(
+        sample.src_lengths,
+        sample.tgt_lengths,
+        max_tokens=t.max_tokens,
+        tokens_per_step=t.tokens_per_step,
+        seed=config.run.seed,
+        epoch=0,
+    )
+    shapes = [shape(sample, rows) for rows in extremes(sample, steps)]
+    told = plan.forecast(config, total, vocab_size, is_bf16, shapes, is_on_gpu)
+    src_mean, tgt_mean = outlook.mean_lengths
+    rows = outlook.rows
+    epoch_tokens = None if rows is None else rows * tgt_mean
+    tokens = None if rows is None else rows * (src_mean + tgt_mean)
+    done = plan.operations(config.model, vocab_size, split.src_lengths + 1, split.tgt_lengths + 1)
+    per_step = t.tokens_per_step / (float(split.tgt_lengths.sum()) + len(split.tgt_lengths))
+    parts_of_step = {name: getattr(done, name) * per_step for name in ("encoder", "decoder", "attention", "output")}
+    result: dict[str, Any] = {
+        "parameters": {**parts, "total": total},
+        "data": {
+            "rows": None if rows is None else round(rows),
+            "mean_src_tokens": round(src_mean, 2),
+            "mean_tgt_tokens": round(tgt_mean, 2),
+            "tokens": None if tokens is None else round(tokens),
+            "is_exact": outlook.is_exact,
+            "origin": outlook.origin,
+            "vocab_size": vocab_size,
+        },
+        "operations_per_step": {**parts_of_step, "total": done.total * per_step},
+        "memory": {
+            "weights": told.weights,
+            "gradients": told.gradients,
+            "optimizer": told.optimizer,
+            "activations": told.activations,
+            "libraries": plan.LIBRARIES,
+            "shapes": shapes,
+            "free": torch.cuda.mem_get_info(device)[0] if is_on_gpu else memory.free(),
+        },
+        "disk": {
+            "checkpoints": told.disk,
+            "data": None if rows is None else round(rows * (4 * (src_mean + tgt_mean) + ROW_BYTES)),
+            "while_preparing": round(outlook.text_bytes),
+            "logs": _log_bytes(config),
+            "free": free_bytes(run.root),
+        },
+    }
+    if tokens is not None:
+        result["rule_of_thumb"] = {
+            "tokens_per_parameter": tokens / total,
+            "wanted_tokens_per_parameter": plan.TOKENS_PER_PARAMETER,
+            "d_model": plan.width_by_rule(config.model, vocab_size, tokens),
+        }
+    result["time"] = _time(config, outlook, sample, total, result, epoch_tokens, measure, device)
+    return result
+
+
+def _sample(split: RandomSplit, seed: int) -> RandomSplit:
+    if len(split.src_lengths) <= ROWS:
+        return split
+    chosen = np.random.default_rng(seed).choice(len(split.src_lengths), ROWS, replace=False)
+    return RandomSplit(split.src_lengths[chosen], split.tgt_lengths[chosen], split.vocab_size)
+
+
+def _log_bytes(config: Config) -> int:
+    """TensorBoard's file and metrics.jsonl, by rule."""
+    t, points = config.train, 12 + config.model.num_encoder_layers + config.model.num_decoder_layers
+    lines = t.max_steps // t.log_every + 3 * (t.max_steps // t.validate_every)
+    return lines * points * (SCALAR_BYTES + LINE_BYTES)
+
+
+def _time(
+    config: Config,
+    outlook: Outlook,
+    sample: RandomSplit,
+    parameters: int,
+    found: dict[str, Any],
+    epoch_tokens: float | None,
+    measure: bool,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Seconds of the whole run, from a measured speed or by rule."""
+    t, e = config.train, config.evaluate
+    if measure:
+        speed, how = _measured(config, sample, parameters, device)
+    else:
+        rate = _rate(config, device)
+        speed = rate * t.tokens_per_step / found["operations_per_step"]["total"]
+        how = f"by rule: {rate:.0e} operations a second"
+    steps, limit = float(t.max_steps), "max_steps"
+    if t.max_epochs is not None and epoch_tokens is not None:
+        of_epochs = math.ceil(t.max_epochs * max(1.0, epoch_tokens / t.tokens_per_step))
+        steps, limit = min((steps, limit), (of_epochs, "max_epochs"))
+    training = steps * t.tokens_per_step / speed if speed else math.inf
+    src_mean, tgt_mean = outlook.mean_lengths
+    judged = outlook.valid_rows * tgt_mean / (3 * speed) if speed else math.inf  # the forward third of training
+    if e.bleu_every:
+        beam = e.valid_beam_size or config.decode.beam_size
+        sentences = min(outlook.valid_rows, e.valid_sentences * len(directions(config)))
+        cost = 1.0 if beam == 1 else BEAM_COST * beam
+        judged += sentences * tgt_mean * cost / (SEARCH_SPEED * speed) / e.bleu_every
+    validation = math.ceil(steps / t.validate_every) * judged
+    if t.max_minutes is not None and training + validation > 60 * t.max_minutes:
+        scale, limit = 60 * t.max_minutes / (training + validation), "max_minutes"
+        steps, training, validation = steps * scale, training * scale, validation * scale
+    return {
+        "tokens_per_second": speed,
+        "how": how,
+        "seconds_per_step": t.tokens_per_step / speed if speed else math.inf,
+        "steps": round(steps),
+        "limit": limit,
+        "epochs": None if not epoch_tokens else steps * t.tokens_per_step / epoch_tokens,
+        "training_seconds": training,
+        "validation_seconds": validation,
+        "validation_share": validation / (training + validation) if training + validation else 0.0,
+    }
+
+
+def _rate(config: Config, device: torch.device) -> float:
+    """Operations a second, by rule."""
+    is_bf16 = distributed.choose_dtype(config.train.precision, device) == torch.bfloat16
+    if device.type == "cuda":
+        return GPU_RATE
+    return (CORE_RATE_BF16 if is_bf16 else CORE_RATE_FP32) * distributed.num_cores()
+
+
+def _measured(config: Config, sample: RandomSplit, parameters: int, device: torch.device) -> tuple[float, str]:
+    """Target tokens per second of a few steps on random ids, with as many workers as a run would take; in words too."""
+    t, cores = config.train, distributed.num_cores()
+    material = workers.Material(sample, sample.vocab_size, np.array([BOS_ID], np.int64))
+    note = ""
+    fitting = int(MEASURE_SHARE * _rate(config, device) / cores * 2 / (6 * parameters))
+    longest = int((sample.src_lengths + sample.tgt_lengths).max()) + 2
+    if (smaller := max(fitting, longest, 512)) < t.max_tokens:
+        changed = t.model_copy(update={"max_tokens": smaller})
+        config = config.model_copy(update={"train": changed})
+        note = f", in micro-batches of {smaller:,} padded tokens"
+    if device.type != "cpu" or t.workers != "auto":
+        wanted = 1 if t.workers == "auto" else distributed.usable_workers(t.workers, device)
+        speeds = {wanted: workers.speed(config, material, wanted)}
+    else:
+        most = workers.most_workers(config, material, parameters, cores)[0]
+        speeds = {number: workers.speed(config, material, number) for number in sorted({1, max(1, most)})}
+    best, told = workers.fastest(config, speeds)
+    return speeds[best], f"measured on random text of these lengths: {best} worker(s), {told}{note}"
+
+
+# ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def report(found: dict[str, Any]) -> str:
+    """The plan for a person. What is no count is named a forecast."""
+    data, need, time, disk = found["data"], found["memory"], found["time"], found["disk"]
+    parts = {name: count for name, count in found["parameters"].items() if name != "total"}
+    operations = found["operations_per_step"]
+    shapes = " and ".join(f"({B},{S}) → ({B},{T})" for B, S, T in need["shapes"])
+    held = sum(need[name] for name in ("weights", "gradients", "optimizer", "activations", "libraries"))
+    about = "" if data["is_exact"] else "about "
+    rows = "unknown: data of the hub is not fetched by a plan"
+    if data["rows"] is not None:
+        rows = f"{about}{data['rows']:,} rows (pairs in each direction), {about}{data['tokens']:,} tokens on both sides"
+    lines = [
+        f"train split: {rows}",
+        f"  lengths: {data['mean_src_tokens']} source and {data['mean_tgt_tokens']} target tokens, with specials, "
+        f"{data['origin']}; vocabulary {data['vocab_size']:,}",
+        plan.parameters_by_part(parts),
+        f"operations, forecast: {operations['total']:.2e} a step of {time['seconds_per_step']:.2f} s = "
+        + " + ".join(f"{name} {operations[name]:.1e}" for name in ("encoder", "decoder", "attention", "output")),
+        "  6 for each weight and token (source tokens in the encoder, target tokens in decoder and output projection; "
+        "embeddings multiply nothing), 12·d_model for each pair of positions in attention; padding comes on top",
+        f"memory, forecast per process: {gigabytes(held)} = weights {gigabytes(need['weights'])} + gradients "
+        f"{gigabytes(need['gradients'])} + optimiser {gigabytes(need['optimizer'])} + largest micro-batch {shapes} "
+        f"{gigabytes(need['activations'])} + libraries {gigabytes(need['libraries'])}"
+        + ("" if need["free"] is None else f"; free now {gigabytes(need['free'])}"),
+    ]
+    if need["free"] is not None and held > need["free"]:
+        lines.append("  warning: that does not fit; lower train.max_tokens, or take a smaller model")
+    if "rule_of_thumb" in found:
+        rule = found["rule_of_thumb"]
+        lines.append(
+            f"tokens per parameter: {rule['tokens_per_parameter']:.2f}. The rule of thumb of word-ferry, xyd's "
+            f"predecessor, wants {rule['wanted_tokens_per_parameter']}: with these layers and this vocabulary a d_model "
+            f"of {rule['d_model']}. It is a rule of thumb: it knows neither dropout nor how hard the text is."
+        )
+    epochs = "" if time["epochs"] is None else f", {time['epochs']:.1f} epochs"
+    lines += [
+        f"speed: {time['tokens_per_second']:,.0f} target tokens/s, {time['how']}",
+        f"time, forecast: {_duration(time['training_seconds'])} of training for {time['steps']:,} steps{epochs} (up to "
+        f"train.{time['limit']}; early stopping may come sooner) + {_duration(time['validation_seconds'])} of "
+        f"validation ({time['validation_share']:.0%}, by rule)",
+    ]
+    known = [disk[name] or 0 for name in ("checkpoints", "data", "while_preparing", "logs")]
+    lines.append(
+        f"disk, forecast: {gigabytes(sum(known))} = checkpoints {gigabytes(known[0])} + prepared data "
+        f"{gigabytes(known[1]) if disk['data'] is not None else 'unknown'} + while preparing {gigabytes(known[2])} + "
+        f"logs {gigabytes(known[3])}; free {gigabytes(disk['free'])}"
+    )
+    if sum(known) > disk["free"]:
+        lines.append("  warning: that does not fit; lower train.keep_checkpoints or choose another run.dir")
+    return "\n".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "no end"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def as_json(found: dict[str, Any]) -> str:
+    return json.dumps(found, ensure_ascii=False, indent=1)
