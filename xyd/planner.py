@@ -103,12 +103,9 @@ def forecast_outlook(config: Config) -> Outlook:
     pairs = {languages: 0.0 for languages in {corpus.sorted_pair(*direction) for direction in wanted}}
     src: list[int] = []
     tgt: list[int] = []
-    text_bytes = 0.0
     for entry in census:
         for languages in pairs:
             pairs[languages] += entry.total(languages) * entry.kept_share
-        sizes = [len(pair.src.encode()) + len(pair.tgt.encode()) for pair in entry.sample]
-        text_bytes += sum(sizes) / max(1, len(sizes)) * entry.read / (entry.share or 1.0)
     for entry in census:  # a sample of each corpus, in both orders where both are learned
         for pair in entry.sample[:: max(1, sum(len(e.sample) for e in census) // ROWS)]:
             lengths = {pair.src_lang: _tokens(pair.src), pair.tgt_lang: _tokens(pair.tgt)}
@@ -137,7 +134,7 @@ def forecast_outlook(config: Config) -> Outlook:
         split=RandomSplit(lengths_of[:, 0], lengths_of[:, 1], config.tokenizer.vocab_size),
         rows=rows if is_known else None,
         valid_rows=valid_rows,
-        text_bytes=text_bytes,
+        text_bytes=sum(entry.text_bytes for entry in census),
         is_exact=False,
         origin=origin,
     )

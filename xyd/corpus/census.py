@@ -50,6 +50,12 @@ class Census:
         """Of the pairs looked at, those that cleaning leaves; repeats are not looked for."""
         return 1 - self.dropped.total() / max(1, self.looked_at)
 
+    @property
+    def text_bytes(self) -> float:
+        """UTF-8 of the whole corpus, forecast from the sample."""
+        sizes = [len(pair.src.encode()) + len(pair.tgt.encode()) for pair in self.sample]
+        return sum(sizes) / max(1, len(sizes)) * self.read / (self.share or 1.0)
+
     def total(self, languages: tuple[str, str]) -> float:
         """Pairs of these languages in the whole corpus: counted, or forecast from the share of bytes read."""
         return self.pairs[languages] / (self.share or 1.0)
