@@ -167,7 +167,8 @@ def extremes(split: Split, steps: Sequence[Sequence[np.ndarray]]) -> list[np.nda
     everything = [rows for step in steps for rows in step]
     sizes = np.array([len(rows) for rows in everything])
     starts, rows = np.cumsum(sizes) - sizes, np.concatenate(everything)
-    widths = sum(np.maximum.reduceat(lengths[rows] + 1, starts) for lengths in (split.src_lengths, split.tgt_lengths))
+    S, T = (np.maximum.reduceat(lengths[rows] + 1, starts) for lengths in (split.src_lengths, split.tgt_lengths))
+    widths = S + T
     largest, longest = int(np.argmax(sizes * widths)), int(np.argmax(widths))
     return [everything[largest]] + ([everything[longest]] if widths[longest] > widths[largest] else [])
 

@@ -1,4 +1,4 @@
-"""What a model and a run will take, from their shapes: parameters, operations, memory, disk. Forecasts are named as such.
+"""What a model will take, from shapes alone: parameters, operations, memory, disk. Forecasts are named as such.
 
 `describe` and `measured` are what a run prints before its first step; `planner` makes the report of `xyd plan`.
 """

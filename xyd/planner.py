@@ -37,21 +37,13 @@ SCALAR_BYTES, LINE_BYTES = 60, 40  # of a point in TensorBoard's file and in met
 ROW_BYTES = 60  # of a prepared row beside its ids
 
 
-@dataclass(frozen=True)
 class RandomSplit:
     """Rows of random ids with given lengths: a batching.Split that needs no corpus."""
 
-    src_lengths: np.ndarray  # of bare ids
-    tgt_lengths: np.ndarray
-    vocab_size: int
-
-    @property
-    def direction(self) -> np.ndarray:
-        return np.zeros(len(self.src_lengths), np.int16)
-
-    @property
-    def pair_id(self) -> np.ndarray:
-        return np.arange(len(self.src_lengths))
+    def __init__(self, src_lengths: np.ndarray, tgt_lengths: np.ndarray, vocab_size: int) -> None:
+        """Lengths are of bare ids."""
+        self.src_lengths, self.tgt_lengths, self.vocab_size = src_lengths, tgt_lengths, vocab_size
+        self.direction, self.pair_id = np.zeros(len(src_lengths), np.int16), np.arange(len(src_lengths))
 
     def _ids(self, length: int, seed: tuple[int, int]) -> np.ndarray:
         first = min(EOS_ID + 1, self.vocab_size - 1)
@@ -100,7 +92,7 @@ def forecast_outlook(config: Config) -> Outlook:
         if entry.problem is not None:
             raise entry.problem
     wanted, data = directions(config), config.data
-    pairs = {languages: 0.0 for languages in {corpus.sorted_pair(*direction) for direction in wanted}}
+    pairs = dict.fromkeys({corpus.sorted_pair(*direction) for direction in wanted}, 0.0)
     src: list[int] = []
     tgt: list[int] = []
     for entry in census:
@@ -257,7 +249,7 @@ def _time(
         of_epochs = math.ceil(t.max_epochs * max(1.0, epoch_tokens / t.tokens_per_step))
         steps, limit = min((steps, limit), (of_epochs, "max_epochs"))
     training = steps * t.tokens_per_step / speed if speed else math.inf
-    src_mean, tgt_mean = outlook.mean_lengths
+    _, tgt_mean = outlook.mean_lengths
     judged = outlook.valid_rows * tgt_mean / (3 * speed) if speed else math.inf  # the forward third of training
     if e.bleu_every:
         beam = e.valid_beam_size or config.decode.beam_size
@@ -344,8 +336,8 @@ def report(found: dict[str, Any]) -> str:
         rule = found["rule_of_thumb"]
         lines.append(
             f"tokens per parameter: {rule['tokens_per_parameter']:.2f}. The rule of thumb of word-ferry, xyd's "
-            f"predecessor, wants {rule['wanted_tokens_per_parameter']}: with these layers and this vocabulary a d_model "
-            f"of {rule['d_model']}. It is a rule of thumb: it knows neither dropout nor how hard the text is."
+            f"predecessor, wants {rule['wanted_tokens_per_parameter']}: with these layers and this vocabulary a d_model of "
+            f"{rule['d_model']}. It is a rule of thumb: it knows neither dropout nor how hard the text is."
         )
     epochs = "" if time["epochs"] is None else f", {time['epochs']:.1f} epochs"
     lines += [
