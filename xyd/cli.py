@@ -25,6 +25,7 @@ from xyd.errors import CheckpointError, ConfigError, DataError, XydError
 
 FAILED_LINES, BROKEN_PIPE, INTERRUPTED = 1, 141, 130
 
+_CORPUS_KINDS = ("tsv", "csv", "json", "jsonl", "parquet", "tmx", "xliff", "po", "xml")  # keys of data.corpora
 _CHECKPOINTS = ("best", "averaged", "last")
 # What a person can mend about a file system, as opposed to what points to a defect of ours.
 _MENDABLE = (
@@ -145,9 +146,17 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    from xyd.init import write_config
+    from xyd.init import Request, write_config
 
-    write_config(options, _warn)
+    given = {kind: path for kind in _CORPUS_KINDS if (path := getattr(options, kind)) is not None}
+    if len(given) > 1:
+        raise ConfigError(f"xyd init: one corpus at a time, got {' and '.join(f'--{kind}' for kind in given)}")
+    kind, path = next(iter(given.items()), (None, None))
+    request = Request(
+        options.out, options.src, options.tgt, kind, path, options.languages, options.directions == "forward",
+        options.name, options.force,
+    )  # fmt: skip
+    write_config(request, _warn)
     return 0
 
 
@@ -369,7 +378,7 @@ def _config_flags(parser: argparse.ArgumentParser) -> None:
 def _corpus_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--src", type=Path, metavar="FILE", help="a.zh: text of one language, a line each")
     parser.add_argument("--tgt", type=Path, metavar="FILE", help="a.en: the same lines in the other language")
-    for kind in ("tsv", "csv", "json", "jsonl", "parquet", "tmx", "xliff", "po", "xml"):
+    for kind in _CORPUS_KINDS:
         parser.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"one {kind} file that holds both languages")
     parser.add_argument("--languages", metavar="L,L", help="zh,en: the languages; guessed from .zh and .en where given")
     parser.add_argument(

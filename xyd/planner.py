@@ -16,7 +16,7 @@ import torch
 from xyd import corpus, distributed, memory, plan, workers
 from xyd.batching import extremes, plan_epoch, shape
 from xyd.config import BOS_ID, EOS_ID, Config, FilesSplit, directions
-from xyd.corpus.census import count_held_out, take_census
+from xyd.corpus.census import count_held_out, take_census, tokens_by_rule
 from xyd.files import RunDir, free_bytes
 from xyd.memory import gigabytes
 from xyd.model import Transformer, count_parameters
@@ -26,9 +26,6 @@ CENSUS_SECONDS = 10.0  # for reading the corpora
 MEASURE_SHARE = 0.75  # seconds for one micro-batch, by forecast, above which smaller ones are measured
 ROWS = 20_000  # of which lengths are drawn
 ASSUMED_LENGTH = 25  # tokens of a side, where nothing of a corpus is known
-# Characters of a token, by rule: SentencePiece at 8,000 to 48,000 pieces on Tatoeba, Multi30k and UN text gives
-# 3.2 to 4.9 in Latin script and 1.3 to 1.9 in Chinese.
-CHARACTERS, UNSPACED_CHARACTERS = 4.0, 1.6
 # By rule, from docs/performance.md: greedy search writes as many tokens a second as training reads, a beam fewer.
 SEARCH_SPEED, BEAM_COST = 1.0, 0.75
 # Operations a second, by rule: of one core (docs/performance.md), of a GPU.
@@ -100,7 +97,7 @@ def forecast_outlook(config: Config) -> Outlook:
             pairs[languages] += entry.total(languages) * entry.kept_share
     for entry in census:  # a sample of each corpus, in both orders where both are learned
         for pair in entry.sample[:: max(1, sum(len(e.sample) for e in census) // ROWS)]:
-            lengths = {pair.src_lang: _tokens(pair.src), pair.tgt_lang: _tokens(pair.tgt)}
+            lengths = {pair.src_lang: tokens_by_rule(pair.src), pair.tgt_lang: tokens_by_rule(pair.tgt)}
             for source, target in wanted:
                 if source in lengths and target in lengths:
                     src.append(lengths[source])
@@ -130,12 +127,6 @@ def forecast_outlook(config: Config) -> Outlook:
         is_exact=False,
         origin=origin,
     )
-
-
-def _tokens(text: str) -> int:
-    """By rule, from characters."""
-    unspaced = sum("\u2e80" <= c <= "\u9fff" or "\uac00" <= c <= "\ud7a3" for c in text) if not text.isascii() else 0
-    return max(1, round((len(text) - unspaced) / CHARACTERS + unspaced / UNSPACED_CHARACTERS))
 
 
 # ── the plan ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -336,7 +327,7 @@ def report(found: dict[str, Any]) -> str:
         rule = found["rule_of_thumb"]
         lines.append(
             f"tokens per parameter: {rule['tokens_per_parameter']:.2f}. The rule of thumb of word-ferry, xyd's "
-            f"predecessor, wants {rule['wanted_tokens_per_parameter']}: with these layers and this vocabulary a d_model of "
+            f"predecessor, wants {rule['wanted_tokens_per_parameter']}: with these layers and vocabulary a d_model of "
             f"{rule['d_model']}. It is a rule of thumb: it knows neither dropout nor how hard the text is."
         )
     epochs = "" if time["epochs"] is None else f", {time['epochs']:.1f} epochs"

@@ -76,7 +76,8 @@ class InputTrials:
         dropped, seen = entry.dropped.as_dict(), entry.looked_at
         reasons = ", ".join(f"{name} {e['count']:,} ({', '.join(e['first'][:3])})" for name, e in dropped.items())
         extent = "all read and decoded" if entry.is_whole else "the first ones; reading all takes longer than a check"
-        told = f"corpus {entry.name}: {entry.read:,} pairs, {extent}; of {seen:,} cleaned {entry.kept_share:.1%} stay"
+        stay = seen - entry.dropped.total()
+        told = f"corpus {entry.name}: {entry.read:,} pairs, {extent}; of {seen:,} cleaned {stay:,} stay"
         told += f", dropped: {reasons}" if reasons else ""
         if entry.kept_share < 0.5:
             self.tell("warning", f"{told}; most would be dropped", REMEDIES.get(next(iter(dropped)), ""))

@@ -1,6 +1,7 @@
 """A look at the corpora before anything is prepared: how many pairs, which of a sample would stay, how long they are.
 
-Nothing is written. Every pair is counted; of each corpus the first ones and then some of all the others are cleaned.
+Nothing is written. Every pair is counted; all of the first ones are cleaned, then every second, every fourth, and so on,
+and of these an even sample of the whole corpus is kept: many corpora are sorted, so their head tells little.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from xyd.errors import DataError, XydError
 from xyd.formats import ReadReport, read_corpus, read_files
 from xyd.text import SentencePair, Tally, normalise
 
-FIRST, STRIDE = 10_000, 100  # pairs of a corpus that are cleaned: so many at its start, then one of so many
-MAX_SAMPLE = 50_000  # pairs of a corpus whose text is kept
+MAX_SAMPLE = 20_000  # pairs of a corpus that are drawn, evenly over all of it, at most
+# Characters of a token, by rule: SentencePiece at 8,000 to 48,000 pieces on Tatoeba, Multi30k and UN text gives
+# 3.2 to 4.9 in Latin script and 1.3 to 1.9 in Chinese.
+CHARACTERS, UNSPACED_CHARACTERS = 4.0, 1.6
 OVER_LONG = "too_long"  # what is looked for in every pair: one line of a million can be the trouble
 
 
@@ -37,7 +40,7 @@ class Census:
     dropped: Tally = field(default_factory=Tally)  # of those
     over_long: Tally = field(default_factory=Tally)  # of all pairs read: a side above data.max_characters
     longest: int = 0  # characters
-    sample: list[SentencePair] = field(default_factory=list)  # kept and normalised
+    drawn: list[SentencePair | None] = field(default_factory=list)  # normalised, evenly; None for a dropped one
     problem: XydError | None = None
     is_remote: bool = False  # on the hub: not fetched, nothing known
 
@@ -46,14 +49,21 @@ class Census:
         return sum(self.pairs.values())
 
     @property
+    def sample(self) -> list[SentencePair]:
+        """Pairs of all of the corpus that cleaning leaves, normalised."""
+        return [pair for pair in self.drawn if pair is not None]
+
+    @property
     def kept_share(self) -> float:
-        """Of the pairs looked at, those that cleaning leaves; repeats are not looked for."""
-        return 1 - self.dropped.total() / max(1, self.looked_at)
+        """Of the pairs drawn, those that cleaning leaves; repeats are not looked for."""
+        return len(self.sample) / max(1, len(self.drawn))
 
     @property
     def text_bytes(self) -> float:
         """UTF-8 of the whole corpus, forecast from the sample."""
-        sizes = [len(pair.src.encode()) + len(pair.tgt.encode()) for pair in self.sample]
+        sizes = [
+            len(pair.src.encode("utf-8", "replace")) + len(pair.tgt.encode("utf-8", "replace")) for pair in self.sample
+        ]
         return sum(sizes) / max(1, len(sizes)) * self.read / (self.share or 1.0)
 
     def total(self, languages: tuple[str, str]) -> float:
@@ -96,27 +106,38 @@ def _look(config: Config, corpus: CorpusConfig, end: float) -> Census:
 
 def _count(census: Census, stream: Iterator[SentencePair], cleaner: Cleaner, max_characters: int, end: float) -> bool:
     """True where the corpus was read to its end in time."""
+    stride = 1
     for number, pair in enumerate(stream):
         census.pairs[sorted_pair(pair.src_lang, pair.tgt_lang)] += 1
         if (length := max(len(pair.src), len(pair.tgt))) > census.longest:
             census.longest = length
         if length > max_characters:
             census.over_long.add(OVER_LONG, pair.origin)
-        if number < FIRST or number % STRIDE == 0:
-            _clean(census, pair, cleaner)
-            if number % 1000 == 0 and time.perf_counter() > end:
-                return False
+        if number % stride == 0:
+            census.drawn.append(_cleaned(census, pair, cleaner))
+            if len(census.drawn) > MAX_SAMPLE:
+                census.drawn, stride = census.drawn[::2], 2 * stride
+        if number % 1000 == 0 and time.perf_counter() > end:
+            return False
     return True
 
 
-def _clean(census: Census, pair: SentencePair, cleaner: Cleaner) -> None:
+def _cleaned(census: Census, pair: SentencePair, cleaner: Cleaner) -> SentencePair | None:
     census.looked_at += 1
     src, tgt = normalise(pair.src), normalise(pair.tgt)
     reason = pair.flaw or cleaner.reason(src, tgt)
-    if reason is not None:
-        census.dropped.add(reason, pair.origin)
-    elif len(census.sample) < MAX_SAMPLE:
-        census.sample.append(SentencePair(src, tgt, pair.src_lang, pair.tgt_lang, pair.origin))
+    if reason is None:
+        return SentencePair(src, tgt, pair.src_lang, pair.tgt_lang, pair.origin)
+    census.dropped.add(reason, pair.origin)
+    return None
+
+
+def tokens_by_rule(text: str) -> int:
+    """How many tokens a tokenizer will make of it, roughly: from its characters, by their script."""
+    unspaced = 0
+    if not text.isascii():
+        unspaced = sum("\u2e80" <= c <= "\u9fff" or "\uac00" <= c <= "\ud7a3" for c in text)
+    return max(1, round((len(text) - unspaced) / CHARACTERS + unspaced / UNSPACED_CHARACTERS))
 
 
 def _share(report: ReadReport) -> float | None:
