@@ -384,7 +384,7 @@ def _corpus_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--directions", choices=("both", "forward"), default="both", help="forward = from --src to --tgt only"
     )
-    parser.add_argument("--name", metavar="NAME", help="of the run (default: the name of the file)")
+    parser.add_argument("--name", metavar="NAME", help="of the run (default: its languages, zh-en)")
     parser.add_argument("--out", type=Path, default=Path("config.yaml"), metavar="YAML", help="(default: config.yaml)")
     parser.add_argument("--force", action="store_true", help="replace the file that --out names")
 

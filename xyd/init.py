@@ -1,8 +1,8 @@
 """`xyd init`: a commented configuration fitted to the size and the languages of a corpus. Loads no torch.
 
 The rules, by pairs that cleaning leaves; learned in one direction only they count half, since they give half as many
-rows to learn from. Starting points, not optima: the first line is near the shipped configs for Tatoeba and Multi30k, the
-last is that of configs/base-48k.yaml.
+rows to learn from. Starting points, not optima: the first line is near the shipped configs for Tatoeba and Multi30k,
+the last is that of configs/base-48k.yaml.
 
     pairs        layers  d_model  heads   d_ff  vocabulary  dropout  epochs  tokens_per_step  learning_rate
     up to 50 k    4 + 4      192      4    512       8,000      0.3      20            4,096          0.003
@@ -12,7 +12,7 @@ last is that of configs/base-48k.yaml.
 
 Vocabulary: no more than a piece for every three pairs (in thousands, at least 1,000; 4,000 for a language written in
 many characters), since a piece seen too seldom is not learned. Valid and test: each a thirtieth of the pairs, at most
-2,000. Steps: epochs times the target tokens of an epoch, by rule from characters; warm-up: a fifth of them, at most 4,000.
+2,000. Steps: epochs times the target tokens of an epoch, by rule from characters; warm-up: a fifth, at most 4,000.
 """
 
 from __future__ import annotations
@@ -92,8 +92,7 @@ def write_config(request: Request, say: Callable[[str], None]) -> None:
     if not request.out.absolute().parent.is_dir():
         raise ConfigError(f"--out {request.out}: no such folder")
     languages = _languages(request)
-    given = request.path or request.src
-    name = request.name or re.sub(r"[^\w-]+", "-", str(given and given.name).split(".")[0]).strip("-_") or "run"
+    name = request.name or "-".join(languages)
     with tempfile.TemporaryDirectory() as folder:
         probe = Path(folder) / "probe.yaml"
         corpus = _corpus(request, languages, Path(folder))
@@ -230,7 +229,7 @@ TEMPLATE = """\
 # What a key means: xyd config explain train.max_steps
 
 run:
-  name: {name}
+  name: {name}\t# of the run
   dir: runs\t# everything goes to <run.dir>/<run.name>/, relative to the working directory
   seed: 1\t# of the split, the tokenizer's sample, the weights, the batches
 

@@ -115,6 +115,8 @@ class InputTrials:
 
     def try_disk(self) -> None:
         """Room for everything by forecast; a checkpoint is really written later."""
+        if self.place.is_elsewhere:
+            raise Skipped("the run directory cannot be written")
         vocab_size = self.config.tokenizer.vocab_size
         told = plan.forecast(self.config, num_parameters(self.config, vocab_size), vocab_size, self.is_bf16)
         text = sum(entry.text_bytes for entry in self.census)

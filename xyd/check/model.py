@@ -71,7 +71,7 @@ class ModelTrials:
         self.tokenizer = train_tokenizer(lines, sampled, targets, path, self.config.run.seed, heard.append)
         size = self.tokenizer.vocab_size
         is_all = len(lines) <= sampled.sample_size and all(
-            entry.is_whole and entry.looked_at == entry.read for entry in self.census
+            entry.is_whole and len(entry.drawn) == entry.read for entry in self.census
         )
         if is_all or size > wanted.vocab_size:
             self.vocab_size = size
@@ -180,7 +180,7 @@ class ModelTrials:
         num_tokens = gradient.num_tokens([rows])
         end = time.perf_counter() + min(self.findings.left / 2, OVERFIT_SECONDS)
         losses: list[float] = []
-        while len(losses) < OVERFIT_STEPS and time.perf_counter() < end:
+        while not losses or (len(losses) < OVERFIT_STEPS and time.perf_counter() < end):
             gradient.compute([rows], len(losses))
             losses.append(float(g.extras[1]) / num_tokens)
             if losses[-1] < NEAR_ZERO or not math.isfinite(losses[-1]):

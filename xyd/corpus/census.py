@@ -1,7 +1,7 @@
 """A look at the corpora before anything is prepared: how many pairs, which of a sample would stay, how long they are.
 
-Nothing is written. Every pair is counted; all of the first ones are cleaned, then every second, every fourth, and so on,
-and of these an even sample of the whole corpus is kept: many corpora are sorted, so their head tells little.
+Nothing is written. Every pair is counted; all of the first ones are cleaned, then every second, every fourth, and so
+on, and of these an even sample of the whole corpus is kept: many corpora are sorted, so their head tells little.
 """
 
 from __future__ import annotations
