@@ -153,7 +153,7 @@ def test_a_line_of_20000_characters(corpus: Path, line: int) -> None:
     code, told = checked(toy_config(corpus))
     assert code == 0
     (warning,) = only(told, "warning")
-    assert "1 pairs with more than data.max_characters = 3000 characters, the longest 20,000" in warning
+    assert "1 pairs with more than max_characters = 3000 characters, the longest 20,000" in warning
     assert f"toy.xx:{line}" in warning
     assert "split them into sentences" in warning
     code, told = checked(toy_config(corpus, "data.max_characters=50000", "data.max_length_ratio=10000"))

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from xyd.cleaning import Cleaner
-from xyd.config import CorpusConfig, DataConfig
+from xyd.config import CorpusConfig, DataConfig, Filters
+from xyd.text import SentencePair
 
 
 def cleaner(**settings: Any) -> Cleaner:
     corpus = CorpusConfig(files={"en": Path("a.en"), "fr": Path("a.fr")})
-    return Cleaner(DataConfig(corpora=[corpus], valid=10, **settings))
+    return Cleaner(DataConfig(corpora=[corpus], valid=10, **settings).corpora[0].filters)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,39 @@ def test_the_first_reason_is_the_one_told() -> None:
     assert strict.reason("", "y" * 99) == "empty"
     assert strict.reason("x", "y" * 99) == "too_short"
     assert strict.reason("xxx", "y" * 99) == "too_long"
+
+
+def scored(score: float | None) -> SentencePair:
+    return SentencePair("A cat.", "Un chat.", "en", "fr", "x:1", score=score)
+
+
+def test_scores_below_the_least_are_dropped_and_missing_ones_too() -> None:
+    filters = cleaner(min_score=0.5)
+    assert filters.reason("A cat.", "Un chat.", scored(0.5)) is None
+    assert filters.reason("A cat.", "Un chat.", scored(0.49)) == "low_score"
+    assert filters.reason("A cat.", "Un chat.", scored(None)) == "low_score"
+    assert filters.reason("A cat.", "Un chat.", scored(float("nan"))) == "low_score"
+    assert cleaner().reason("A cat.", "Un chat.", scored(0.0)) is None
+
+
+def test_another_language_is_dropped_where_it_is_sure() -> None:
+    pytest.importorskip("py3langid")
+    filters = cleaner(language_id=0.9)
+    english = "The committee will meet again on Monday to discuss the budget of the next year."
+    french = "Le comité se réunira de nouveau lundi pour examiner le budget de l'année prochaine."
+    german = "Der Ausschuss tritt am Montag wieder zusammen, um den Haushalt des nächsten Jahres zu erörtern."
+
+    def reason(src: str, tgt: str) -> str | None:
+        return filters.reason(src, tgt, SentencePair(src, tgt, "en", "fr", "x:1"))
+
+    assert reason(english, french) is None
+    assert reason(english, german) == "other_language"
+    assert reason(french, english) == "other_language"
+    assert reason("Yes.", "Nein.") is None, "too short to tell"
+
+
+def test_a_corpus_has_its_own_filters_and_the_others_of_the_section() -> None:
+    files = {"en": Path("a.en"), "fr": Path("a.fr")}
+    corpora = [CorpusConfig(files=files, filters=Filters(min_characters=5)), CorpusConfig(files=files)]
+    data = DataConfig(corpora=corpora, valid=10, max_characters=50, min_characters=2)
+    assert [(c.filters.min_characters, c.filters.max_characters) for c in data.corpora] == [(5, 50), (2, 50)]

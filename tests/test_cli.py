@@ -178,13 +178,13 @@ def test_train_hands_over_config_and_flags(tmp_path: Path, monkeypatch: pytest.M
     path.write_text(CONFIG, encoding="utf-8")
     calls: list[Any] = []
 
-    def train(config: Any, *, fresh: bool, reset_schedule: bool) -> int:
-        calls.append((config.train.max_steps, fresh, reset_schedule))
+    def train(config: Any, *, fresh: bool, reset_schedule: bool, strict: bool) -> int:
+        calls.append((config.train.max_steps, fresh, reset_schedule, strict))
         return 130
 
     monkeypatch.setattr(xyd.train, "train", train)
     assert cli.main(["train", str(path), "--set", "train.max_steps=1e3", "--fresh"]) == 130
-    assert calls == [(1000, True, False)]
+    assert calls == [(1000, True, False, False)]
 
 
 def test_prepare_makes_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +194,11 @@ def test_prepare_makes_the_run_directory(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "x.yaml"
     path.write_text(CONFIG + "train: {init_from: old}\n", encoding="utf-8")
     calls: list[Any] = []
-    monkeypatch.setattr(xyd.corpus, "prepare", lambda config, run, say, source: calls.append((run.root, source)))
-    assert cli.main(["prepare", str(path)]) == 0
-    assert calls == [(tmp_path / "runs" / "test", tmp_path / "old")]
+    monkeypatch.setattr(
+        xyd.corpus, "prepare", lambda config, run, say, source, strict: calls.append((run.root, source, strict))
+    )
+    assert cli.main(["prepare", str(path), "--strict"]) == 0
+    assert calls == [(tmp_path / "runs" / "test", tmp_path / "old", True)]
 
 
 def test_translate_stdin_to_stdout(
@@ -373,6 +375,6 @@ def test_the_config_in_a_moved_run_means_that_run(tmp_path: Path, monkeypatch: p
     (inside / "config.yaml").write_text(config.dump(config.load(made)), encoding="utf-8")
     (inside / "manifest.json").write_text("{}", encoding="utf-8")
     seen = []
-    monkeypatch.setattr(resume, "prepare", lambda loaded, say: seen.append(resume.run_dir(loaded).root))
+    monkeypatch.setattr(resume, "prepare", lambda loaded, say, strict: seen.append(resume.run_dir(loaded).root))
     assert cli.main(["prepare", str(inside / "config.yaml")]) == 0
     assert seen == [inside]

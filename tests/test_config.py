@@ -373,9 +373,32 @@ def test_missing_file_folder_and_other_encodings(tmp_path: Path) -> None:
         (["data.directions=[]"], "expected all, or a list of directions"),
         (["data.corpora.0.files.zh=a", "data.corpora.0.files.en=a"], "en and zh are the same file"),
         (["data.valid={files: {en: a, fr: b}}"], "data.valid.files: no file for zh"),
+        (["data.valid={en-fr: 5}"], "data.valid: en-fr is no direction of this run; they are en-zh, zh-en"),
+        (["data.valid={zh-en: 5, en-zh: 6}"], "data.valid: zh-en and en-zh are the same pairs"),
+        (["data.valid={en-zh: 0}"], "data.valid.en-zh: expected a size"),
+        (["data.valid=1.5"], "data.valid: expected a size"),
+        (["data.test=5", "data.split.kfold=3"], "data.test: with data.split.kfold each fold is the test split"),
+        (["data.split.fold=3"], "data.split.fold: no fold 3: there are no folds without data.split.kfold"),
+        (["data.split.fold=4", "data.split.kfold=3"], "data.split.fold: no fold 4: data.split.kfold is 3"),
+        (["data.split.near_duplicates=0.3"], "data.split.near_duplicates: expected at least 0.5, got 0.3"),
         (["data.test={files: {fr: a, zh: b}}"], "data.test.files: no file for en"),
-        (["data.corpora=[{}]"], "data.corpora.0: expected exactly one of files and hf, got neither"),
-        (["data.corpora.0.hf={path: x}"], "data.corpora.0: expected exactly one of files and hf, got both"),
+        (["data.corpora=[{}]"], "data.corpora.0: expected exactly one of files, srt, vtt, tsv, csv, json, jsonl"),
+        (["data.corpora=[{}]"], "parquet, arrow, tmx, xliff, po, xml and hf, got none"),
+        (["data.corpora=[{tsv: a}]"], "data.corpora.0: say which languages to take from it"),
+        (["data.corpora=[{po: a, languages: [en, fr, zh]}]"], "a PO file has two, that of msgid and that of msgstr"),
+        (["data.corpora.0.header=true"], "data.corpora.0.header: means nothing to files, only to tsv, csv; remove it"),
+        (["data.corpora.0.columns={en: 1, zh: 2}"], "data.corpora.0.columns: means nothing to files"),
+        (["data.corpora=[{tsv: a, columns: {en: 0, zh: 1}}]"], "the name of a column or its number, counted from 1"),
+        (["data.corpora=[{json: a, columns: {en: 1, zh: b}}]"], "data.corpora.0.columns.en: only tsv and csv number"),
+        (["data.corpora=[{tsv: a, columns: {en: x, zh: 1}, header: false}]"], "without a header there are no names"),
+        (["data.corpora=[{tsv: a, columns: {en: 1, zh: 2}, languages: [en, fr]}]"], "zh is not in languages"),
+        (["data.corpora=[{tsv: a, columns: {en: 1}, languages: [en, zh]}]"], "columns: none is given for zh"),
+        (["data.corpora=[{xliff: a, languages: [en, zh], group: id}]"], "xliff knows only group: document, got id"),
+        (["data.corpora=[{tmx: a, languages: [en, zh], encoding: gbk}]"], "encoding: means nothing to tmx, only to"),
+        (["data.corpora=[{tsv: a, languages: [en, zh], group: 1, group_pattern: '('}]"], "is no regular expression"),
+        (["data.valid={tsv: a, languages: [en, fr]}"], "data.valid.tsv: no text for zh, which the directions"),
+        (["data.valid={tsv: a, files: {en: a, zh: b}}"], "data.valid: expected exactly one of"),
+        (["data.corpora.0.hf={path: x}"], "xml and hf, got files and hf"),
         (["data.corpora=[{hf: {path: x}}]"], "data.corpora.0: say which languages to take from it"),
         (["data.corpora.0.languages=[en, fr]"], "data.corpora.0.languages: no file is given for fr"),
         (["train.min_learning_rate=1"], "the floor 1 is above the peak train.learning_rate 0.0007"),
@@ -436,6 +459,30 @@ def test_any_text_survives_a_dump(tmp_path_factory: pytest.TempPathFactory, name
     corpus = config.CorpusConfig(hf=hf, languages=["en", "zh"])
     changed = loaded.model_copy(update={"data": loaded.data.model_copy(update={"corpora": [corpus]})})
     assert config.load(write(folder, config.dump(changed))) == changed
+
+
+def test_a_moved_file_is_no_difference_in_any_format(tmp_path: Path) -> None:
+    text = MINIMAL.replace("files: {en: train.en, zh: train.zh}", "tsv: a/t.tsv\n      columns: {en: 1, zh: 2}")
+    path = write(tmp_path, text.replace("valid: 10", "valid: {files: {en: v.en, zh: v.zh}, group: ids}"))
+    moved = ["data.corpora.0.tsv=b/t.tsv", "data.valid.files.en=b.en", "data.valid.group=b.ids"]
+    old, new = config.load(path), config.load(path, moved)
+    assert [d.remedy for d in config.differences(old, new)] == ["free"] * 3
+    other = config.load(path, ["data.corpora.0.columns.en=3", "data.corpora.0.header=true"])
+    assert [d.remedy for d in config.differences(old, other)] == ["fresh"] * 2
+
+
+def test_paths_of_every_format_lie_under_root(tmp_path: Path) -> None:
+    corpora = (
+        "[{tsv: [a.tsv, /abs/b.tsv], languages: [en, zh]}, {vtt: {en: a, zh: b}}, {tmx: '*.tmx', languages: [en, zh]},"
+    )
+    corpora += " {files: {en: a, zh: b}, group: ids}, {json: j, languages: [en, zh], group: doc}]"
+    path = write(tmp_path, f"run: {{name: x}}\ndata: {{root: sub, valid: 1, corpora: {corpora}}}\n")
+    tsv, vtt, tmx, files, rows = config.load(path).data.corpora
+    root = tmp_path / "sub"
+    assert tsv.tsv == [root / "a.tsv", Path("/abs/b.tsv")]
+    assert (vtt.vtt, tmx.tmx) == ({"en": root / "a", "zh": root / "b"}, [root / "*.tmx"])
+    assert (files.side_files, rows.side_files, rows.group) == ({"group": root / "ids"}, {}, "doc")
+    assert vtt.languages == ["en", "zh"]
 
 
 def test_differences_and_their_remedies(tmp_path: Path) -> None:
@@ -546,3 +593,21 @@ def test_answers_at_once_without_torch(tmp_path: Path, arguments: list[str]) -> 
         if seconds[-1] < 0.5:
             break
     assert min(seconds) < 0.5, seconds
+
+
+# ── documents ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_entry_in_the_document_on_formats_is_valid(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs" / "formats.md").read_text(encoding="utf-8")
+    full = text.split("```yaml\n")[1].split("```")[0]
+    entries = [
+        re.findall(r"`([^`]+)`", line.split("|")[2]) for line in text.splitlines() if re.match(r"\| .*`\w+: ", line)
+    ]
+    assert len(entries) >= 11
+    for parts in entries:
+        entry = "\n      ".join([parts[0], *(part for part in parts[1:] if part.startswith(("columns", "languages")))])
+        path = write(tmp_path, f"run: {{name: x}}\ndata:\n  valid: 1\n  corpora:\n    - {entry}\n")
+        assert config.load(path).data.corpora[0].languages
+    path = write(tmp_path, f"run: {{name: x}}\n{full}  valid: 1\n")
+    assert [corpus.format for corpus in config.load(path).data.corpora] == ["tsv", "files"]

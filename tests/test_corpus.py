@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from xyd import config as configuration
 from xyd.config import Config
@@ -55,6 +57,7 @@ def make_config(folder: Path, corpora: list[dict[str, str]], *overrides: str, **
         "run": {"name": "r", "dir": str(folder / "runs")},
         "data": {"corpora": [{"files": files} for files in corpora], "valid": 10, "test": 10, **data},
         "tokenizer": {"vocab_size": 330},
+        "augment": {"scale": 0},
         "model": {"max_length": 64},
     }
     path.write_text(json.dumps(tree), encoding="utf-8")  # JSON is YAML
@@ -197,12 +200,18 @@ def test_read_is_kept_plus_dropped_by_reason_with_line_numbers(tmp_path: Path) -
 
 def test_a_repeat_in_the_other_order_of_languages_is_a_repeat(tmp_path: Path) -> None:
     texts = pick(lines(60), "en", "fr")
-    reverse = write(tmp_path, "reverse", {"fr": texts["fr"][:5], "en": texts["en"][:5]})
-    manifest, _ = prepared(make_config(tmp_path, [write(tmp_path, "train", texts), reverse]))
-    assert manifest["corpora"][1]["dropped"]["repeat"]["count"] == 5
-    config = make_config(tmp_path, [write(tmp_path, "train", texts), reverse], drop_repeats=False)
-    manifest, _ = prepared(config)
-    assert manifest["corpora"][1]["kept"] == 5
+    corpora = [
+        write(tmp_path, "train", texts),
+        write(tmp_path, "reverse", {"fr": texts["fr"][:5], "en": texts["en"][:5]}),
+    ]
+    manifest, _ = prepared(make_config(tmp_path, corpora))
+    repeats = [entry["dropped"].get("repeat", {"count": 0})["count"] for entry in manifest["corpora"]]
+    assert repeats == [0, 5]  # of the corpus that is read second, whichever it is
+    manifest, _ = prepared(make_config(tmp_path, corpora, drop_repeats=False))
+    assert {entry["name"]: entry["kept"] for entry in manifest["corpora"]} == {
+        "train.en + train.fr": 60,
+        "reverse.fr + reverse.en": 5,
+    }
 
 
 @pytest.mark.need(5)
@@ -441,7 +450,7 @@ def test_a_killed_preparation_is_simply_done_again(tmp_path: Path, monkeypatch: 
     assert prepared(make_config(tmp_path, [files]))[0] == manifest
     assert prepared(config)[0]["fingerprint"] != manifest["fingerprint"]
     names = sorted(path.name for path in run.data_dir.iterdir())
-    assert names == ["test.arrow", "train.arrow", "valid.arrow"]
+    assert names == ["order.json", "test.arrow", "train.arrow", "valid.arrow"]
 
 
 def test_an_error_in_the_corpus_leaves_the_earlier_data_alone(tmp_path: Path) -> None:
@@ -455,17 +464,113 @@ def test_an_error_in_the_corpus_leaves_the_earlier_data_alone(tmp_path: Path) ->
     assert json.loads(run.manifest_path.read_text(encoding="utf-8")) == manifest
 
 
-def test_the_order_of_corpora_does_not_matter(tmp_path: Path) -> None:
-    parts = [write(tmp_path, str(seed), pick(lines(40, seed), "en", "fr")) for seed in range(3)]
+def contents(run: RunDir) -> dict[str, bytes]:
+    paths = [run.tokenizer_path, run.manifest_path, *sorted(run.data_dir.iterdir())]
+    return {path.name: path.read_bytes() for path in paths}
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(order=st.permutations(range(4)), options=st.sampled_from([[], ["data.split.near_duplicates=0.8"]]))
+def test_the_order_of_corpora_does_not_matter(
+    tmp_path_factory: pytest.TempPathFactory, order: list[int], options: list[str]
+) -> None:
+    """Nor does it for repeats across corpora: manifest, tokenizer and rows are the same, byte for byte."""
+    folder = tmp_path_factory.mktemp("order")
+    parts = [write(folder, str(seed), pick(lines(40, seed), "en", "fr")) for seed in range(3)]
+    again = {lang: rows[:20] for lang, rows in pick(lines(40, 1), "en", "fr").items()}
+    again["fr"][:5] = [row.upper() for row in again["fr"][:5]]
+    parts.append(write(folder, "again", again))
     found = []
-    for number, corpora in enumerate((parts, parts[::-1])):
-        (tmp_path / str(number)).mkdir()
-        config = make_config(tmp_path / str(number), corpora, "tokenizer.sample_size=60")
+    for number, corpora in enumerate((parts, [parts[position] for position in order])):
+        (folder / str(number)).mkdir()
+        config = make_config(folder / str(number), corpora, "tokenizer.sample_size=60", *options)
+        _, run = prepared(config)
+        # what the rows' corpora are called in this config is not part of the data
+        found.append({name: data for name, data in contents(run).items() if name != "order.json"})
+        if number:
+            first = configuration.load(folder / "0" / "config.yaml", options)
+            assert not [one for one in configuration.differences(first, config) if one.key.startswith("data.corpora")]
+    assert found[0] == found[1]
+
+
+def test_the_same_corpora_in_another_order_are_prepared_already(tmp_path: Path) -> None:
+    parts = [write(tmp_path, str(seed), pick(lines(40, seed), "en", "fr")) for seed in range(2)]
+    manifest, _ = prepared(make_config(tmp_path, parts))
+    said: list[str] = []
+    assert prepared(make_config(tmp_path, parts[::-1]), said)[0] == manifest
+    assert "already prepared" in said[0]
+
+
+def test_the_order_of_files_in_a_folder_does_not_matter(tmp_path: Path) -> None:
+    texts = lines(60)
+    found = []
+    for number, order in enumerate(([0, 1, 2], [2, 0, 1])):
+        folder = tmp_path / str(number) / "set"
+        folder.mkdir(parents=True)
+        for part in order:  # the order in which the system lists them
+            rows = [{"en": texts["en"][n], "fr": texts["fr"][n]} for n in range(20 * part, 20 * part + 20)]
+            text = "".join(json.dumps({"translation": row}) + "\n" for row in rows)
+            (folder / f"part{part}.json").write_text(text, encoding="utf-8")
+        here = f"data.corpora=[{{hf: {{path: {folder}}}, languages: [en, fr]}}]"
+        config = make_config(tmp_path / str(number), [{"en": "x", "fr": "y"}], here)
         manifest, run = prepared(config)
         tokenizer = Tokenizer.load(run.tokenizer_path)
-        rows = {name: sorted(texts_of(open_split(run, name), tokenizer)) for name in ("train", "valid", "test")}
-        found.append((rows, manifest["tokenizer"]["sha256"]))
-    assert found[0] == found[1]
+        found.append([texts_of(open_split(run, name), tokenizer) for name in ("train", "valid", "test")])
+        found.append([manifest["split"], manifest["groups"], manifest["tokenizer"]])
+    assert found[:2] == found[2:]
+
+
+# ── sizes, shares, strictness ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_shares_and_sizes_by_direction(tmp_path: Path) -> None:
+    en_fr = write(tmp_path, "a", pick(lines(200), "en", "fr"))
+    en_zh = write(tmp_path, "b", pick(lines(100, seed=1), "en", "zh"))
+    config = make_config(tmp_path, [en_fr, en_zh], valid=0.1, test={"en-zh": 7, "fr-en": 0.05})
+    assert configuration.load(write_dump(tmp_path, config)) == config
+    manifest, _ = prepared(config)
+    assert manifest["split"]["valid"] == {"en-fr": 20, "en-zh": 10, "fr-en": 20, "zh-en": 10}
+    assert manifest["split"]["test"] == {"en-fr": 10, "en-zh": 7, "fr-en": 10, "zh-en": 7}
+    assert manifest["groups"] == {"groups": 300, "pairs_in_larger_groups": 0}
+
+
+def write_dump(folder: Path, config: Config) -> Path:
+    path = folder / "dump.yaml"
+    path.write_text(configuration.dump(config), encoding="utf-8")
+    return path
+
+
+@pytest.mark.need(24)
+def test_strict_refuses_overlap_with_counts_and_places(tmp_path: Path) -> None:
+    texts, own = pick(lines(60), "en", "fr"), pick(lines(12, seed=1), "en", "fr")
+    for lang in own:
+        own[lang][:3] = texts[lang][7:10]
+    own["fr"][1] = own["fr"][1].upper()
+    own["fr"][2] = "Autre chose."
+    valid, test = (
+        write(tmp_path, "valid", own),
+        write(tmp_path, "test", {lang: rows[3:6] for lang, rows in own.items()}),
+    )
+    corpora = [write(tmp_path, "train", texts)]
+    config = make_config(tmp_path, corpora, valid={"files": valid}, test={"files": test})
+    run = RunDir(Path(config.run.dir) / config.run.name)
+    message = (
+        "(?s)exact: 1 pairs: train.en:8\n.*folded: 1 pairs: train.en:9\n.*one side: 1 pairs: train.en:10\n"
+        ".*valid files overlap with your test files: exact 3"
+    )
+    with pytest.raises(DataError, match=message):
+        prepare(config, run, [].append, strict=True)
+    assert not run.manifest_path.exists()
+    manifest, _ = prepared(config)
+    assert manifest["overlap"]["held_out"]["valid"] == {"exact": 1, "folded": 1, "one_side": 1}
+    with pytest.raises(DataError, match=message):  # what is prepared already is refused too
+        prepare(config, run, [].append, strict=True)
+    clean = make_config(
+        tmp_path, corpora, valid={"files": write(tmp_path, "v", pick(lines(5, 2), "en", "fr"))}, test=10
+    )
+    assert prepare(clean, run, [].append, strict=True)["overlap"] == {
+        "exact": 0, "folded": 0, "one_side": 0, "held_out": {"valid": {"exact": 0, "folded": 0, "one_side": 0}},
+    }  # fmt: skip
 
 
 def test_a_tokenizer_taken_from_another_run(tmp_path: Path) -> None:
@@ -482,3 +587,34 @@ def test_a_tokenizer_taken_from_another_run(tmp_path: Path) -> None:
     prepare(config, one_way, [].append)
     with pytest.raises(DataError, match="no tag for en, zh"):
         prepare(make_config(tmp_path, [files]), other, [].append, tokenizer_from=one_way.root)
+
+
+def test_a_corpus_serves_only_the_directions_it_is_for(tmp_path: Path) -> None:
+    both, one = (
+        write(tmp_path, "both", pick(lines(60), "en", "fr")),
+        write(tmp_path, "one", pick(lines(40, 1), "en", "fr")),
+    )
+    config = make_config(tmp_path, [both, one], "data.corpora.1.directions=[fr-en]")
+    manifest, run = prepared(config)
+    split = open_split(run, "train")
+    order = json.loads((run.data_dir / "order.json").read_text())
+    assert sorted(order) == [0, 1]
+    by = Counter(zip((order[c] for c in split.corpus), (split.directions[d] for d in split.direction), strict=True))
+    assert by[1, "fr-en"] > 20
+    assert by[1, "en-fr"] == 0
+    assert by[0, "en-fr"] == by[0, "fr-en"]
+    assert manifest["corpora"][order.index(1)]["read"] == 40
+
+
+def test_processes_prepare_the_same_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks go through forked processes in order: the files are equal byte for byte."""
+    files = write(tmp_path, "train", pick(lines(400), "en", "fr"))
+    monkeypatch.setattr("xyd.corpus.pairs.BATCH_ROWS", 20)
+    monkeypatch.setattr("xyd.corpus.rows.BATCH_ROWS", 20)
+    written = []
+    for cores, name in ((1, "one"), (2, "two")):
+        monkeypatch.setattr("xyd.distributed.num_cores", lambda cores=cores: cores)
+        manifest, run = prepared(make_config(tmp_path, [files], f"run.name={name}"))
+        content = [(run.data_dir / f"{split}.arrow").read_bytes() for split in ("train", "valid", "test")]
+        written.append((manifest, content))
+    assert written[0] == written[1]

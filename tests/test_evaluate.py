@@ -74,7 +74,7 @@ class FakeTranslator:
             model=SimpleNamespace(max_length=MAX_LENGTH),
             train=SimpleNamespace(max_tokens=256),
             decode=SimpleNamespace(beam_size=5, temperature=None),
-            data=SimpleNamespace(test=1000),
+            data=SimpleNamespace(has_test=True),
             evaluate=SimpleNamespace(valid_beam_size=valid_beam, valid_sentences=2, samples=2),
         )
 
@@ -396,7 +396,7 @@ def test_valid_of_a_run_is_evaluated_as_the_trainer_does(
 
 
 def test_a_run_without_test_split_says_so(translator: FakeTranslator) -> None:
-    translator.config.data.test = None
+    translator.config.data.has_test = False
     with pytest.raises(ConfigError, match=r"runs/x: .*no test split.*--split valid"):
         evaluate_run("runs/x", "test")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from xyd.config import CorpusConfig, HfConfig
 from xyd.errors import DataError
-from xyd.formats import ReadReport, aligned, read_corpus, read_files
+from xyd.formats import ReadReport, lines, read_corpus, read_files
 from xyd.formats.encodings import likely_encoding
 from xyd.text import SentencePair
 
@@ -63,13 +63,13 @@ def test_pairs_come_in_step_with_their_origin(write: Any) -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=12), min_size=1))
-def test_only_lf_ends_a_line(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
-    lines = ["x"] + [line.removesuffix("\r") for line in lines]  # a CR before LF is part of the line end
+def test_only_lf_ends_a_line(tmp_path_factory: pytest.TempPathFactory, given_lines: list[str]) -> None:
+    texts = ["x"] + [line.removesuffix("\r") for line in given_lines]  # a CR before LF is part of the line end
     folder = tmp_path_factory.mktemp("lines")
-    (folder / "en").write_bytes("".join(line + "\n" for line in lines).encode())
-    (folder / "fr").write_bytes("".join(f"{number}\r\n" for number in range(len(lines))).encode())
+    (folder / "en").write_bytes("".join(line + "\n" for line in texts).encode())
+    (folder / "fr").write_bytes("".join(f"{number}\r\n" for number in range(len(texts))).encode())
     pairs = read(folder / "en", folder / "fr")
-    assert [(pair.src, pair.tgt) for pair in pairs] == [(line, str(i)) for i, line in enumerate(lines)]
+    assert [(pair.src, pair.tgt) for pair in pairs] == [(line, str(i)) for i, line in enumerate(texts)]
 
 
 @pytest.mark.need(6)
@@ -139,7 +139,7 @@ def test_a_line_of_a_megabyte_is_read_whole(write: Any) -> None:
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aligned, "MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
     en, fr = write("a.en", "one\n" + "x" * (1 << 21)), write("a.fr", "un\ndeux\n")
     with pytest.raises(DataError, match=r"a\.en:2: a line of more than 1 MiB"):
         read(en, fr)
@@ -325,7 +325,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def read_hub(
     *wanted: tuple[str, str], languages: list[str] | None = None, report: ReadReport | None = None, **hf: Any
 ) -> Iterator[SentencePair]:
-    corpus = CorpusConfig(hf=HfConfig(**hf), languages=languages)
+    corpus = CorpusConfig(hf=HfConfig(**hf), languages=languages or list(wanted[0]))
     return read_corpus(corpus, wanted, encoding="utf-8", on_bad_utf8="error", report=report or ReadReport())
 
 
@@ -356,7 +356,7 @@ def test_json_lines_with_a_translation_column(shared: Path, offline: None) -> No
 def test_one_column_per_language(tmp_path: Path, offline: None) -> None:
     rows = [{"id": 1, "en": "one", "fr": "un", "zh": "一\u2028"}, {"id": 2, "en": None, "fr": "deux", "zh": "二"}]
     path = write_rows(tmp_path / "rows.jsonl", rows)
-    pairs = list(read_hub(("en", "fr"), ("zh", "fr"), ("en", "de"), path="json", data_files=path))
+    pairs = list(read_hub(("en", "fr"), ("zh", "fr"), languages=["en", "fr", "zh"], path="json", data_files=path))
     assert [(pair.src, pair.tgt) for pair in pairs] == [("one", "un"), ("一\u2028", "un"), ("", "deux"), ("二", "deux")]
     assert pairs[-1].origin == "rows.jsonl[train]:2"
 
@@ -371,9 +371,8 @@ def test_a_folder_of_data_files(tmp_path: Path, offline: None) -> None:
 @pytest.mark.parametrize(
     ("wanted", "languages", "message"),
     [
-        (("en", "fr"), ["en", "zh"], "no text in zh; the data set holds id, en, fr"),
-        (("en", "zh"), None, "holds id, en, fr, none of the wanted pairs en-zh; see data.directions"),
-        (("en", "id"), None, "row 1: id is int, not text"),
+        (("en", "zh"), ["en", "zh"], r"\[train\]: no text in zh; it holds id, en, fr; say which is which: columns"),
+        (("en", "id"), None, r"\[train\]:1: id is int, not text"),
     ],
 )
 def test_a_column_that_is_missing_or_no_text_is_named(
@@ -382,7 +381,7 @@ def test_a_column_that_is_missing_or_no_text_is_named(
     path = write_rows(tmp_path / "rows.jsonl", [{"id": 0, "en": "one", "fr": "un"}])
     with pytest.raises(DataError, match=message) as refused:
         list(read_hub(wanted, languages=languages, path="json", data_files=path))
-    assert str(refused.value).startswith(f"{path}[train]: ")
+    assert "rows.jsonl[train]:" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -410,5 +409,31 @@ def test_the_reason_inside_a_general_error_is_told(tmp_path: Path, offline: None
 
 def test_a_translation_column_of_another_kind_is_refused(tmp_path: Path, offline: None) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [{"translation": "one ||| un"}])
-    with pytest.raises(DataError, match="no mapping of language to one text"):
+    with pytest.raises(DataError, match=r"no text in en, fr; it holds translation;"):
         list(read_hub(("en", "fr"), path="json", data_files=path))
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_stream_gives_the_same_pairs(tmp_path: Path, offline: None, streaming: bool) -> None:
+    rows = [{"a": "one", "b": {"c": "un"}, "doc": "d1", "more": [1, 2]}, {"a": "two", "b": {"c": None}, "doc": "d2"}]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    hf = HfConfig(path="json", data_files=path, streaming=streaming)
+    corpus = CorpusConfig(hf=hf, columns={"en": "a", "fr": "b.c"}, group="doc")
+    pairs = list(
+        read_corpus(corpus, [("en", "fr")], encoding="utf-8", on_bad_utf8="error", report=(report := ReadReport()))
+    )
+    assert [(pair.src, pair.tgt, pair.group, pair.flaw) for pair in pairs] == [
+        ("one", "un", "d1", None),
+        ("two", "", "d2", "missing_side"),
+    ]
+    assert report.files[f"{path}[train]"].lines == 2
+    wrong = CorpusConfig(hf=hf, columns={"en": "a", "fr": "c"})
+    with pytest.raises(DataError, match=r"no column c \(for fr\); the columns are a, b\.c, doc, more"):
+        list(read_corpus(wrong, [("en", "fr")], encoding="utf-8", on_bad_utf8="error", report=ReadReport()))
+
+
+def test_a_data_set_made_by_a_script_gets_a_way_out(tmp_path: Path, offline: None) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.py").write_text("raise SystemExit('must not run')\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"(?s)scripts are no longer supported.*revision: refs/convert/parquet"):
+        list(read_hub(("en", "fr"), path=str(tmp_path / "mine")))

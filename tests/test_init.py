@@ -75,7 +75,7 @@ def test_paths_are_relative_to_the_yaml_where_they_can_be(folder: Path) -> None:
     load(folder / "below" / "c.yaml")
 
 
-@pytest.mark.parametrize("ending", [".zh", ".zh.gz", ".pt_BR.xz"])
+@pytest.mark.parametrize("ending", [".zh", ".zh.gz", ".pt_BR.xz", ".fr.srt", ".fr.txt"])
 def test_languages_are_read_off_the_names(folder: Path, ending: str) -> None:
     from xyd.init import _extension
 
@@ -162,3 +162,38 @@ def test_the_verb_loads_no_torch(folder: Path) -> None:
 def test_two_corpora_at_once_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["init", "--tsv", "a.tsv", "--tmx", "a.tmx", "--languages", "en,zh"]) == 2
     assert "one corpus at a time" in capsys.readouterr().err
+
+
+# ── every format ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "languages", "pairs"),
+    [
+        ("tmx", "tico19.en-zh.first250.tmx", "en,zh", 250),
+        ("xliff", "symfony-validators.en-fr.xlf", "en,fr", None),
+        ("po", "django-rest-framework.fr.po", "en,fr", None),
+        ("parquet", "tico19.en-zh.first300.parquet", "en,zh", 300),
+        ("json", "alma-valid.zh-en.first200.json", "zh,en", 200),
+        ("jsonl", "alma-valid.zh-en.first200.jsonl", "zh,en", 200),
+        ("xml", "wmt22.de-fr.first2docs.xml", "de,fr", 14),
+        ("tsv", "tatoeba-quotes.en-zh.tsv", "en,zh", 100),
+    ],
+)
+def test_one_file_of_both_languages(
+    folder: Path, shared: Path, kind: str, name: str, languages: str, pairs: int | None
+) -> None:
+    told = written(folder, src=None, tgt=None, kind=kind, path=shared / "data/formats" / name, languages=languages)
+    assert pairs is None or f"fitted to {pairs} pairs" in told
+    assert "warning" not in told
+    config = load(folder / "config.yaml")
+    assert config.data.corpora[0].format == kind
+    assert list(directions(config)[0]) == languages.split(",")
+
+
+def test_subtitles_are_paired_by_time(folder: Path, shared: Path) -> None:
+    sintel = shared / "data/formats"
+    written(folder, src=sintel / "sintel.en.vtt", tgt=sintel / "sintel.de.vtt")
+    config = load(folder / "config.yaml")
+    assert config.data.corpora[0].format == "vtt"
+    assert directions(config) == [("en", "de"), ("de", "en")]

@@ -107,7 +107,7 @@ from xyd import distributed, memory, plan
 from xyd.config import load
 from xyd.model import Transformer
 from xyd.optim import Gradients
-from xyd.planner import RandomSplit
+from xyd.outlook import RandomSplit
 from xyd.step import StepGradient
 
 B, S, T = {shape}

@@ -14,7 +14,8 @@ from xyd.config import Config, load
 from xyd.corpus.census import MAX_SAMPLE, take_census, tokens_by_rule
 from xyd.errors import DataError
 from xyd.model import Transformer
-from xyd.planner import RandomSplit, make_plan, report
+from xyd.outlook import RandomSplit
+from xyd.planner import make_plan, report
 from xyd.tokenizer import Tokenizer
 
 BASE = Path(__file__).parents[1] / "configs" / "base-48k.yaml"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +14,17 @@ from hypothesis import strategies as st
 
 from xyd import splitting
 from xyd.errors import DataError
-from xyd.splitting import TEST, TRAIN, VALID, PairKeys, components, exact_key, key, overlap, split
+from xyd.splitting import TEST, TRAIN, VALID, PairKeys, exact_key, find_groups, key, near, overlap
 
 LANGUAGE_PAIRS = list(combinations(["en", "fr", "zh"], 2))
 
 # A line holds a text in two or three languages; few different texts, so that lines share sides all the time.
 LINES = st.lists(st.tuples(*[st.none() | st.integers(0, 25)] * 3), min_size=1, max_size=120)
+
+
+def split(a: np.ndarray, b: np.ndarray, language_pair: np.ndarray, *args: Any, **kwargs: Any) -> np.ndarray:
+    """The split of pairs that are grouped by their sides alone."""
+    return splitting.split(find_groups(a, b), language_pair, *args, **kwargs)
 
 
 def arrays(lines: list[tuple[int | None, ...]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -72,7 +79,8 @@ def test_components_equal_a_plain_search(edges: list[tuple[int, int]]) -> None:
         touching = [group for group in groups if group & set(edge)]
         groups = [group for group in groups if not group & set(edge)] + [set(edge).union(*touching)]
     a, b = (np.array(side, np.uint64) for side in zip(*edges, strict=True))
-    number, smallest = components(a, b)
+    groups_found = find_groups(a, b)
+    number, smallest = groups_found.of_pair, groups_found.names
     assert [min(next(group for group in groups if edge[0] in group)) for edge in edges] == smallest[number].tolist()
 
 
@@ -80,9 +88,9 @@ def test_a_long_chain_is_one_group() -> None:
     rng = np.random.default_rng(0)
     names = rng.permutation(20_000).astype(np.uint64)
     order = rng.permutation(19_999)
-    number, smallest = components(names[:-1][order], names[1:][order])
-    assert set(number.tolist()) == {0}
-    assert smallest.tolist() == [0]
+    found = find_groups(names[:-1][order], names[1:][order])
+    assert set(found.of_pair.tolist()) == {0}
+    assert found.names.tolist() == [0]
 
 
 def lone_pairs(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -181,3 +189,208 @@ def test_sides_are_not_mixed_up_as_folded_pairs() -> None:
     """Both sides are known, but from two different pairs: that is one side shared, twice."""
     found = overlap(pair_keys(("a", "d")), pair_keys(("a", "b"), ("c", "d")))
     assert found.counts() == {"exact": 0, "folded": 0, "one_side": 1}
+
+
+# ── documents, time, folds ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_documents_and_links_connect_too() -> None:
+    a, b, _ = lone_pairs(8)
+    documents = np.array([0, 0, 7, 7, 9, 9, 0, 0], np.uint64)
+    found = find_groups(a, b, None, documents, (a[[3, 6]], a[[4, 7]]))
+    number = found.of_pair.tolist()
+    assert number[2] == number[3] == number[4] == number[5]
+    assert number[6] == number[7]
+    assert len(set(number)) == len(found.names) == 4  # pairs of no document stay alone
+    assert found.sizes().tolist() == [number.count(group) for group in range(4)]
+    for group, name in enumerate(found.names.tolist()):
+        own = found.of_pair == group
+        assert name == min(a[own].min(), b[own].min())
+
+
+def test_pairs_left_out_connect_nothing() -> None:
+    a, b, _ = lone_pairs(3)
+    a[1], b[1] = a[0], b[2]  # connects the first with the third
+    live = np.array([True, False, True])
+    assert len(set(find_groups(a, b).of_pair.tolist())) == 1
+    found = find_groups(a, b, live)
+    assert found.of_pair[0] != found.of_pair[2]
+    assert found.sizes().tolist() == [1, 1]
+
+
+def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    a, b, documents = (rng.integers(0, 400, 300).astype(np.uint64) << np.uint64(52) for _ in range(3))
+    live, language_pair = rng.random(300) < 0.8, rng.integers(0, 2, 300).astype(np.int16)
+    links = (a[live][:5], b[live][5:10])
+    held_out = PairKeys(a[:40], b[40:80], a[:40])
+
+    def everything() -> list[Any]:
+        groups = find_groups(a, b, live, documents, links)
+        placed = splitting.split(groups, language_pair, {"test": {0: 10, 1: 9}}, 1, strict=False)
+        found = overlap(PairKeys(a, b, a ^ b), held_out, None, live)
+        folds = splitting.fold_of(groups, language_pair, 3, 1)
+        parts = [groups.of_pair[live], groups.names, groups.sizes(), placed, folds, found.train, found.held_out]
+        return [part.tolist() for part in parts]
+
+    whole = everything()
+    monkeypatch.setattr("xyd.splitting.groups.CHUNK", 7)
+    assert everything() == whole
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(values=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5), max_size=60))
+def test_first_of_each(values: list[int]) -> None:
+    found = splitting.first_of_each(np.array(values, np.uint64))
+    assert np.flatnonzero(found).tolist() == sorted({values.index(value) for value in values})
+
+
+def test_by_time_the_newest_are_test_and_a_group_is_as_old_as_its_oldest_pair() -> None:
+    a, b, language_pair = lone_pairs(100)
+    times = np.arange(100, dtype=np.float64)
+    times[:5] = -np.inf
+    a[98] = a[10]  # the group of 98 straddles
+    groups = find_groups(a, b)
+    placed = splitting.split(
+        groups,
+        language_pair,
+        {"valid": {0: 10}, "test": {0: 10}},
+        1,
+        times=times,
+        exchange=False,
+        loose=["test", "valid"],
+    )
+    assert np.flatnonzero(placed == TEST).tolist() == [*range(89, 98), 99]
+    assert np.flatnonzero(placed == VALID).tolist() == list(range(79, 89))
+    with pytest.raises(DataError, match="95 pairs are in"):  # those of no time stay in train
+        splitting.split(
+            groups, language_pair, {"test": {0: 200}}, 1, times=times, exchange=False, loose=["test", "valid"]
+        )
+
+
+def test_a_tenth_may_be_missing_where_groups_are_documents() -> None:
+    a, b, language_pair = lone_pairs(90)
+    groups = find_groups(a, b, None, np.repeat(np.arange(1, 11, dtype=np.uint64), 9))
+    quotas = {"test": {0: 20}}
+    placed = splitting.split(groups, language_pair, quotas, 1, max_group=None, exchange=False, loose=["test", "valid"])
+    assert (placed == TEST).sum() == 18
+    with pytest.raises(DataError, match="18 could be split off"):
+        splitting.split(groups, language_pair, quotas, 1, max_group=None)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(lines=LINES, num_folds=st.integers(2, 7), max_group=st.none() | st.integers(1, 20))
+def test_folds_cut_no_group_and_each_pair_is_in_one(
+    lines: list[tuple[int | None, ...]], num_folds: int, max_group: int | None
+) -> None:
+    a, b, language_pair = arrays(lines)
+    groups = find_groups(a, b)
+    folds = splitting.fold_of(groups, language_pair, num_folds, 1, max_group)
+    sizes = groups.sizes()[groups.of_pair] if len(a) else np.zeros(0)
+    assert ((folds == 0) == (sizes > (max_group or len(a)))).all()
+    assert folds.max(initial=0) <= num_folds
+    sides = [set(a[folds == fold].tolist()) | set(b[folds == fold].tolist()) for fold in range(num_folds + 1)]
+    for one, other in combinations(sides, 2):
+        assert not one & other
+
+
+def test_folds_are_alike_in_every_language_pair() -> None:
+    a, b, _ = lone_pairs(1000)
+    language_pair = np.repeat(np.array([0, 1, 2], np.int16), [900, 70, 30])
+    folds = splitting.fold_of(find_groups(a, b), language_pair, 10, 1)
+    for lp, size in enumerate((90, 7, 3)):
+        counts = np.bincount(folds[language_pair == lp], minlength=11)[1:]
+        assert counts.max() - counts.min() <= 1
+        assert counts.sum() == 10 * size
+
+
+def test_digits_folded_are_one_number() -> None:
+    assert key("en", "Room 12, floor 3", True) == key("en", "room 4567 floor 89", True)
+    assert key("en", "Room 12", True) == key("en", "Room ٣", True)  # any script's digits
+    assert key("en", "Room 12") != key("en", "Room 13")
+    assert key("en", "Room 12", True) != key("en", "Room", True)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["1999", "2000.5", " 2001 ", "1e4"],
+        ["1999-12", "1999-12-31", "2000-01-01T00:00:00Z", "2000-01-01 00:00:01+00:00", "2000-01-01T00:00:02"],
+    ],
+)
+def test_times_compare_as_numbers_or_dates(times: list[str]) -> None:
+    clock = splitting.Clock()
+    values = [clock.read(time, "a:1") for time in times]
+    assert values == sorted(set(values))
+    assert clock.read(None, "a:2") == clock.read("  ", "a:3") == -np.inf
+    assert clock.text(values[1])[:4] in (times[1][:4], "2000")
+    assert clock.text(-np.inf) == "no time"
+
+
+def test_times_that_cannot_be_compared_are_named() -> None:
+    clock = splitting.Clock()
+    with pytest.raises(DataError, match=r"a\.tsv:3: the time 'May 5' is neither"):
+        clock.read("May 5", "a.tsv:3")
+    clock.read("2020", "a.tsv:4")
+    with pytest.raises(DataError, match=r"a\.tsv:5: the time '2020-01-01' cannot be compared with '2020' \(a\.tsv:4\)"):
+        clock.read("2020-01-01", "a.tsv:5")
+    with pytest.raises(DataError, match="neither"):
+        splitting.Clock().read("nan", "a:1")
+
+
+# ── near duplicates ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def jaccard(one: bytes, other: bytes) -> float:
+    grams = [{text[i : i + 5] for i in range(max(len(text) - 4, 1))} for text in (one, other)]
+    return len(grams[0] & grams[1]) / len(grams[0] | grams[1])
+
+
+def test_are_similar_equals_plain_sets() -> None:
+    rng = random.Random(0)
+    texts = ["".join(rng.choices("ab猫", k=rng.randint(1, 30))).encode() for _ in range(60)]
+    pairs = list(combinations(range(60), 2))
+    left, right = (np.array(side) for side in zip(*pairs, strict=True))
+    for similarity in (0.2, 0.5, 1.0):
+        expected = [jaccard(texts[i], texts[j]) >= similarity for i, j in pairs]
+        assert near.are_similar(texts, left, texts, right, similarity).tolist() == expected
+
+
+@pytest.mark.parametrize("similarity", [0.5, 0.7, 0.8, 0.9])
+def test_similar_texts_are_found(similarity: float) -> None:
+    """Of 400 texts with one changed twin each: nearly all twins at least as similar as asked for are candidates."""
+    rng = random.Random(1)
+    texts = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=60)) for _ in range(400)]
+    twins = []
+    for text in texts:
+        changed = list(text)
+        for place in rng.sample(range(60), k=rng.randint(0, 3)):
+            changed[place] = "0"
+        twins.append("".join(changed))
+    ours, theirs = ([text.encode() for text in side] for side in (texts, twins))
+    wanted = {i for i in range(400) if jaccard(ours[i], theirs[i]) >= similarity}
+    assert 20 < len(wanted) < 400 or similarity == 0.5
+    between = near.candidates_between(
+        *(near.band_hashes(side, "en", similarity) for side in (ours, theirs)), similarity
+    )
+    assert len(wanted - {int(i) for i, j in zip(*between, strict=True) if i == j}) <= 0.01 * len(wanted)
+    within = near.candidates_within(near.band_hashes(ours + theirs, "en", similarity), similarity)
+    assert len(wanted - {int(i) for i, j in zip(*within, strict=True) if j == i + 400}) <= 0.01 * len(wanted)
+    assert all(i < j for i, j in zip(*within, strict=True))
+
+
+def test_another_language_is_no_near_duplicate() -> None:
+    texts = [b"informationen", b"informationen"]
+    bands = np.concatenate([near.band_hashes(texts[:1], "de", 0.8), near.band_hashes(texts[1:], "nl", 0.8)])
+    assert len(near.candidates_within(bands, 0.8)[0]) == 0
+
+
+def test_near_overlap_is_the_weakest_kind() -> None:
+    train = pair_keys(("Yes", "Oui"), ("Yes then", "Alors"), ("No", "Non"))
+    held_out = pair_keys(("Yes!", "Oui, oui"), ("Never", "Jamais"))
+    links = (train.a[[0, 1]], held_out.a[[0, 0]])
+    found = overlap(train, held_out, links)
+    assert found.counts() == {"exact": 0, "folded": 0, "one_side": 1, "near": 1}
+    assert found.train.tolist() == [2, 3, -1]
+    assert found.held_out.tolist() == [2, -1]
+    assert overlap(train, held_out, links, np.array([False, True, True])).train.tolist() == [-1, 3, -1]

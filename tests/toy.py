@@ -33,6 +33,7 @@ data:
   valid: 20
   test: 20
 tokenizer: {vocab_size: 71, byte_fallback: false}
+augment: {scale: 0}
 model: {d_model: 16, num_encoder_layers: 1, num_decoder_layers: 1, num_heads: 2, d_ff: 32, max_length: 32}
 train:
   tokens_per_step: 256

@@ -5,19 +5,19 @@ The modules, in the order a sentence pair meets them:
 - ``cli`` verbs and flags; ``config`` the YAML and its special ids
 - ``errors``, ``text``, ``files``, ``memory``, ``allocator``, ``distributed``, ``runlog`` the ground that all stand on
 - ``formats`` files as users bring them → ``SentencePair``; ``cleaning`` filters, each counted; ``splitting`` leak-safe
-  groups → train, valid, test; ``tokenizer`` SentencePiece; ``corpus`` all of these → Arrow and manifest.json;
+  groups → train, valid, test; ``augment`` robustness pairs; ``tokenizer`` SentencePiece; ``corpus`` all of these →
+  Arrow and manifest.json (``tokenizer_report`` what became of the text); ``subwords`` segmentations drawn at random;
   ``batching`` rows → padded ``Batch``
 - ``model`` the Transformer; ``loss`` a sum and a count; ``optim`` parameter groups and schedules; ``decode`` greedy,
   beam, sampling over ids; ``checkpoint`` weights and state on disk
 - ``search`` ids → hypotheses in batches, with ``quantize`` for cheap products and ``capture`` for GPUs
 - ``translate`` texts → translations, with ``guards`` against long texts and loops; ``lines`` the same for files,
   ``prompt`` for people; ``evaluate`` NLL, BLEU, chrF → ``report``
-- ``train`` the loop; ``step`` the gradient of a step, in halves where memory is too little; ``workers`` how many
-  processes; ``plan`` what a model takes, said before step 1; ``progress`` what it knows of itself; ``resume`` start,
-  go on, or leave alone; ``finish`` average, choose, test
-
-- ``init`` a config fitted to a corpus; ``check`` everything that can fail, tried small; ``planner`` the report of
-  ``xyd plan``
+- ``train`` the loop, ``kfold`` several of it; ``step`` the gradient of a step, in halves where memory is too little;
+  ``workers`` how many processes; ``plan`` what a model takes; ``progress`` what it knows of itself; ``resume``
+  start, go on, or leave alone; ``finish`` average, choose, test
+- ``init`` a config fitted to a corpus; ``check`` everything that can fail, tried small; ``planner`` what a run takes,
+  with the data that ``outlook`` foresees
 
 Public API: ``load(run)`` → ``Translator``; ``Translator``; ``Trainer``. They are imported when first used, so that
 ``import xyd`` and ``xyd --help`` answer without torch.

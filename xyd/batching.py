@@ -109,22 +109,34 @@ def batches_by_tokens(src_lengths: np.ndarray, tgt_lengths: np.ndarray, max_toke
 
 def cut(order: np.ndarray, src_lengths: np.ndarray, tgt_lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
     """Neighbours in `order` → batches with B·(longest S + longest T) ≤ max_tokens."""
-    batches, start, width_src, width_tgt = [], 0, 0, 0
-    for i, (s, t) in enumerate(zip(src_lengths[order].tolist(), tgt_lengths[order].tolist(), strict=True)):
-        wider_src, wider_tgt = max(width_src, s), max(width_tgt, t)
-        if i > start and (i - start + 1) * (wider_src + wider_tgt) > max_tokens:
-            batches.append(order[start:i])
-            start, wider_src, wider_tgt = i, s, t
-        width_src, width_tgt = wider_src, wider_tgt
-    if len(order) > start:
-        batches.append(order[start:])
+    src, tgt = src_lengths[order], tgt_lengths[order]
+    batches, start, window = [], 0, 256
+    while start < len(order):
+        some = slice(start, start + window)
+        widest = np.maximum.accumulate(src[some]) + np.maximum.accumulate(tgt[some])
+        padded = widest.astype(np.int64) * np.arange(1, len(widest) + 1)
+        size = max(1, int(np.searchsorted(padded, max_tokens, side="right")))  # padded tokens only grow
+        if size == window and start + window < len(order):
+            window *= 2  # the batch may be longer than what was looked at
+            continue
+        batches.append(order[start : start + size])
+        start += size
+        window = max(64, size + size // 2)
     return batches
 
 
 def plan_epoch(
-    src_lengths: np.ndarray, tgt_lengths: np.ndarray, *, max_tokens: int, tokens_per_step: int, seed: int, epoch: int
+    src_lengths: np.ndarray,
+    tgt_lengths: np.ndarray,
+    rows: np.ndarray | None = None,
+    *,
+    max_tokens: int,
+    tokens_per_step: int,
+    seed: int,
+    epoch: int,
 ) -> list[list[np.ndarray]]:
-    """All steps of one epoch, each a list of micro-batches of rows. Every row once; nothing dropped.
+    """All steps of one epoch, each a list of micro-batches of rows. Every one of `rows` as often as it stands there
+    (None = every row once); nothing dropped.
 
     Rows are shuffled, sorted by length so that neighbours are alike on both sides (source length runs up and down in
     turn inside each target length), cut by `max_tokens` from a random place on, and the micro-batches shuffled. A step
@@ -132,17 +144,20 @@ def plan_epoch(
     step before it. Lengths are of bare ids.
     """
     generator = np.random.default_rng([seed, epoch])
-    shuffled = generator.permutation(len(src_lengths))
+    shuffled = generator.permutation(len(src_lengths)) if rows is None else generator.permutation(rows)
     src, tgt = src_lengths[shuffled] + 1, tgt_lengths[shuffled] + 1
     snake = np.where(tgt % 2 == 0, src, -src)
-    order = shuffled[np.lexsort((snake, tgt))]
+    order = _argsort(snake)
+    order = shuffled[order[_argsort(tgt[order])]]
     order = np.roll(order, generator.integers(len(order) + 1))  # the cuts fall elsewhere in each epoch
     batches = cut(order, src_lengths + 1, tgt_lengths + 1, max_tokens)
     batches = [batches[i] for i in generator.permutation(len(batches))]
+    starts = np.cumsum([0, *map(len, batches[:-1])])
+    all_rows = np.concatenate([np.zeros(0, np.int64), *batches])
+    sums = np.add.reduceat(tgt_lengths[all_rows] + 1, starts, dtype=np.int64) if batches else np.zeros(0, np.int64)
     steps: list[list[np.ndarray]] = [[]]
     tokens = 0
-    for batch in batches:
-        more = int(tgt_lengths[batch].sum()) + len(batch)
+    for batch, more in zip(batches, sums.tolist(), strict=True):
         if steps[-1] and tokens + more - tokens_per_step > tokens_per_step - tokens:
             steps.append([])
             tokens = 0
@@ -155,6 +170,12 @@ def plan_epoch(
         rest = steps.pop()
         steps[-1].extend(rest)
     return [step for step in steps if step]
+
+
+def _argsort(values: np.ndarray) -> np.ndarray:
+    """Stable; of lengths it is several times faster in 16 bits, where numpy sorts by radix."""
+    fits = len(values) == 0 or (values.min() >= -(2**15) and values.max() < 2**15)
+    return np.argsort(values.astype(np.int16) if fits else values, kind="stable")
 
 
 def shape(split: Split, rows: np.ndarray) -> tuple[int, int, int]:

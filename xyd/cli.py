@@ -25,7 +25,7 @@ from xyd.errors import CheckpointError, ConfigError, DataError, XydError
 
 FAILED_LINES, BROKEN_PIPE, INTERRUPTED = 1, 141, 130
 
-_CORPUS_KINDS = ("tsv", "csv", "json", "jsonl", "parquet", "tmx", "xliff", "po", "xml")  # keys of data.corpora
+_CORPUS_KINDS = ("tsv", "csv", "json", "jsonl", "parquet", "arrow", "tmx", "xliff", "po", "xml")  # keys of data.corpora
 _CHECKPOINTS = ("best", "averaged", "last")
 # What a person can mend about a file system, as opposed to what points to a defect of ours.
 _MENDABLE = (
@@ -116,16 +116,25 @@ def _load_config(options: argparse.Namespace) -> Any:
 
 def _train(options: argparse.Namespace) -> int:
     config = _load_config(options)
+    runs = _folds(config, options.fold)
+    flags = {"fresh": options.fresh, "reset_schedule": options.reset_schedule, "strict": options.strict}
+    if len(runs) > 1:
+        from xyd.kfold import train_folds
+
+        return train_folds(config, runs, _warn, **flags)
     from xyd.train import train
 
-    return train(config, fresh=options.fresh, reset_schedule=options.reset_schedule)
+    return train(runs[0], **flags)
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    config = _load_config(options)
-    from xyd.resume import prepare
+    runs = _folds(_load_config(options), options.fold)
+    from xyd.resume import explain, prepare
 
-    prepare(config, print)
+    for config in runs:
+        prepare(config, print if options.explain is None else _warn, options.strict)
+        if options.explain is not None:
+            print(explain(config, options.explain))
     return 0
 
 
@@ -158,6 +167,18 @@ def _init(options: argparse.Namespace) -> int:
     )  # fmt: skip
     write_config(request, _warn)
     return 0
+
+
+def _folds(config: Any, fold: int | None) -> list[Any]:
+    """The configurations of the runs that a configuration asks for: of the fold `--fold`, or of all."""
+    from xyd.config import with_fold
+
+    split = config.data.split
+    if fold is not None:
+        return [with_fold(config, fold)]
+    if split.kfold is None or split.fold is not None:
+        return [config]
+    return [with_fold(config, number) for number in range(1, split.kfold + 1)]
 
 
 def _translate(options: argparse.Namespace) -> int:
@@ -256,6 +277,28 @@ def _config_explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def _tokenizer_report(options: argparse.Namespace) -> int:
+    from xyd.files import RunDir, atomic_write
+
+    if options.subject.is_dir():
+        from xyd import config
+
+        saved = config.load(_run_dir(options.subject) / "config.yaml", options.set)
+        from xyd.tokenizer_report import report_run, table
+
+        report = report_run(RunDir(options.subject), saved.model.max_length)
+    else:
+        options.config = options.subject
+        loaded = _load_config(options)
+        from xyd.tokenizer_report import report_config, table
+
+        report = report_config(loaded, _warn)
+    if options.json is not None:
+        atomic_write(options.json, report.as_json())
+    print(table(report))
+    return 0
+
+
 def _warn(message: str) -> None:
     print(message, file=sys.stderr)
 
@@ -305,6 +348,14 @@ def _parser() -> argparse.ArgumentParser:
 
     prepare = _verb(verbs, "prepare", _prepare, "read, clean, split and tokenise the data only")
     _config_flags(prepare)
+    prepare.add_argument(
+        "--explain", metavar="PLACE", help="say what became of a line: train.en:17, or 17 for that line of every corpus"
+    )
+    for verb in (train, prepare):
+        verb.add_argument(
+            "--strict", action="store_true", help="refuse corpora that overlap with your own valid and test files"
+        )
+        verb.add_argument("--fold", type=_count, metavar="N", help="only this fold of data.split.kfold")
 
     init = _verb(verbs, "init", _init, "write a config fitted to a corpus: its size, its languages")
     _corpus_flags(init)
@@ -350,6 +401,13 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("--src-lang", metavar="L", help="language of --src")
     score.add_argument("--tgt-lang", metavar="L", help="language of --tgt")
 
+    tokenizer = verbs.add_parser("tokenizer", help="what a tokenizer does to its corpus", allow_abbrev=False)
+    about_report = "lengths, characters without a piece, use of the vocabulary, round trips"
+    report = _verb(tokenizer.add_subparsers(metavar="VERB", required=True), "report", _tokenizer_report, about_report)
+    report.add_argument("subject", type=Path, metavar="RUN|CONFIG", help="a prepared run directory, or a YAML file")
+    _set_flag(report)
+    report.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
+
     config = verbs.add_parser("config", help="show a resolved configuration, or explain its keys", allow_abbrev=False)
     config_verbs = config.add_subparsers(metavar="VERB", required=True)
     _config_flags(_verb(config_verbs, "show", _config_show, "the whole configuration with every default"))
@@ -366,6 +424,10 @@ def _verb(verbs: Any, name: str, function: Any, about: str) -> argparse.Argument
 
 def _config_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="the YAML file")
+    _set_flag(parser)
+
+
+def _set_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set",
         action="append",

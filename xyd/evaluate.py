@@ -282,7 +282,7 @@ def evaluate_run(
     """
     translator = Translator.load(run, checkpoint=checkpoint, device=device)
     config = translator.config
-    if split == "test" and config.data.test is None:
+    if split == "test" and not config.data.has_test:
         raise ConfigError(
             f"{run}: this run has no test split (data.test is null); use --split valid or --src and --ref"
         )

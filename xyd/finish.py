@@ -35,7 +35,7 @@ def finish(
     told = ", ".join(f"{name} {t.metric} {score:.4f}" for name, score in scores.items())
     log.say(f"\nvalid, checkpoint {chosen} ({told})\n{candidates[chosen].table()}")
     test = None
-    if translator.config.data.test is not None:
+    if translator.config.data.has_test:
         _load_weights(run, chosen, translator)
         split, samples = corpus.open_split(run, "test"), translator.config.evaluate.samples
         test = evaluate_split(translator, split, samples=samples)

@@ -30,7 +30,8 @@ from xyd.corpus.census import Census, take_census, tokens_by_rule
 from xyd.errors import ConfigError
 
 SECONDS = 30.0  # for counting the corpus
-PACKED = (".gz", ".xz", ".zst", ".bz2")
+PACKED = (".gz", ".xz", ".zst")
+SUBTITLES = (".srt", ".vtt")  # a file for each language, too, but paired by time
 CHARACTERS_MANY = ("zh", "ja", "ko", "yue")
 
 # Which characters a text of the language is made of, where that tells it from others; Latin script tells nothing.
@@ -131,7 +132,7 @@ def _languages(request: Request) -> tuple[str, str]:
 
 
 def _extension(path: Path) -> str:
-    while path.suffix in PACKED:
+    while path.suffix in (*PACKED, *SUBTITLES, ".txt"):
         path = path.with_suffix("")
     code = path.suffix.removeprefix(".")
     return code if re.fullmatch(r"[a-z]{2,3}([_-][A-Za-z]{2,4})?", code) and code != "txt" else ""
@@ -206,7 +207,8 @@ def _corpus(request: Request, languages: tuple[str, str], folder: Path) -> str:
     if request.path is not None:
         return f"{request.kind}: {_scalar(_near(request.path, folder))}\n      languages: [{', '.join(languages)}]"
     paths = [_scalar(_near(path, folder)) for path in (request.src, request.tgt) if path is not None]
-    return "files: {" + ", ".join(f"{code}: {path}" for code, path in zip(languages, paths, strict=True)) + "}"
+    kind = given.suffix.removeprefix(".") if (given := request.src) and given.suffix in SUBTITLES else "files"
+    return f"{kind}: {{" + ", ".join(f"{code}: {path}" for code, path in zip(languages, paths, strict=True)) + "}"
 
 
 def _near(path: Path, folder: Path) -> str:

@@ -128,7 +128,7 @@ class CrossAttention(Attention):
         return self.split_heads(k), self.split_heads(v)
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu, "silu": F.silu}
 
 
 class FeedForward(nn.Module):

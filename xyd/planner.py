@@ -6,127 +6,27 @@ allowed, some real steps are computed on random ids of these lengths, as `train`
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from xyd import corpus, distributed, memory, plan, workers
+from xyd import distributed, memory, plan, workers
 from xyd.batching import extremes, plan_epoch, shape
-from xyd.config import BOS_ID, EOS_ID, Config, FilesSplit, directions
-from xyd.corpus.census import count_held_out, take_census, tokens_by_rule
+from xyd.config import BOS_ID, Config, directions
 from xyd.files import RunDir, free_bytes
 from xyd.memory import gigabytes
 from xyd.model import Transformer, count_parameters
-from xyd.tokenizer import Tokenizer
+from xyd.outlook import ROWS, Outlook, RandomSplit, outlook
 
-CENSUS_SECONDS = 10.0  # for reading the corpora
 MEASURE_SHARE = 0.75  # seconds for one micro-batch, by forecast, above which smaller ones are measured
-ROWS = 20_000  # of which lengths are drawn
-ASSUMED_LENGTH = 25  # tokens of a side, where nothing of a corpus is known
 # By rule, from docs/performance.md: greedy search writes as many tokens a second as training reads, a beam fewer.
 SEARCH_SPEED, BEAM_COST = 1.0, 0.75
 # Operations a second, by rule: of one core (docs/performance.md), of a GPU.
 CORE_RATE_BF16, CORE_RATE_FP32, GPU_RATE = 2e11, 4e10, 5e13
 SCALAR_BYTES, LINE_BYTES = 60, 40  # of a point in TensorBoard's file and in metrics.jsonl
 ROW_BYTES = 60  # of a prepared row beside its ids
-
-
-class RandomSplit:
-    """Rows of random ids with given lengths: a batching.Split that needs no corpus."""
-
-    def __init__(self, src_lengths: np.ndarray, tgt_lengths: np.ndarray, vocab_size: int) -> None:
-        """Lengths are of bare ids."""
-        self.src_lengths, self.tgt_lengths, self.vocab_size = src_lengths, tgt_lengths, vocab_size
-        self.direction, self.pair_id = np.zeros(len(src_lengths), np.int16), np.arange(len(src_lengths))
-
-    def _ids(self, length: int, seed: tuple[int, int]) -> np.ndarray:
-        first = min(EOS_ID + 1, self.vocab_size - 1)
-        return np.random.default_rng(seed).integers(first, self.vocab_size, length)
-
-    def src_ids(self, i: int) -> np.ndarray:
-        return self._ids(int(self.src_lengths[i]), (i, 0))
-
-    def tgt_ids(self, i: int) -> np.ndarray:
-        return self._ids(int(self.tgt_lengths[i]), (i, 1))
-
-
-@dataclass
-class Outlook:
-    """The train split that the run will have, exact or forecast."""
-
-    split: RandomSplit  # lengths of its rows, or of some of them
-    rows: float | None  # pairs times directions; None where a corpus is not known
-    valid_rows: float
-    text_bytes: float  # of the corpora's text, for the disk
-    is_exact: bool
-    origin: str  # where the lengths come from, in words
-
-    @property
-    def mean_lengths(self) -> tuple[float, float]:
-        """Tokens of a source and a target, specials included."""
-        return float(self.split.src_lengths.mean()) + 1, float(self.split.tgt_lengths.mean()) + 1
-
-
-# ── what will be trained on ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def prepared_outlook(config: Config, run: RunDir) -> Outlook | None:
-    """From the prepared data, where it was made under these settings."""
-    if not corpus.is_prepared(config, run):
-        return None
-    train, valid = corpus.open_split(run, "train"), corpus.open_split(run, "valid")
-    split = RandomSplit(train.src_lengths, train.tgt_lengths, Tokenizer.load(run.tokenizer_path).vocab_size)
-    return Outlook(split, len(train), len(valid), 0.0, True, f"as prepared in {run.root}")
-
-
-def forecast_outlook(config: Config) -> Outlook:
-    """From the corpora: pairs counted, lengths by rule from the characters of a sample. Raises what is wrong there."""
-    census = take_census(config, CENSUS_SECONDS)
-    for entry in census:
-        if entry.problem is not None:
-            raise entry.problem
-    wanted, data = directions(config), config.data
-    pairs = dict.fromkeys({corpus.sorted_pair(*direction) for direction in wanted}, 0.0)
-    src: list[int] = []
-    tgt: list[int] = []
-    for entry in census:
-        for languages in pairs:
-            pairs[languages] += entry.total(languages) * entry.kept_share
-    for entry in census:  # a sample of each corpus, in both orders where both are learned
-        for pair in entry.sample[:: max(1, sum(len(e.sample) for e in census) // ROWS)]:
-            lengths = {pair.src_lang: tokens_by_rule(pair.src), pair.tgt_lang: tokens_by_rule(pair.tgt)}
-            for source, target in wanted:
-                if source in lengths and target in lengths:
-                    src.append(lengths[source])
-                    tgt.append(lengths[target])
-    most = config.model.max_length - 1
-    short = [(s, t) for s, t in zip(src, tgt, strict=True) if max(s, t) <= most]
-    fits = len(short) / max(1, len(src))
-    held_out = sum(split for split in (data.valid, data.test) if isinstance(split, int))
-    if isinstance(data.valid, FilesSplit):
-        valid = count_held_out(config, data.valid)
-        valid_rows = float(sum(valid[corpus.sorted_pair(*d)] for d in wanted))
-    else:
-        valid_rows = float(data.valid * len(wanted))
-    rows = sum(max(0.0, pairs[corpus.sorted_pair(*d)] * fits - held_out) for d in wanted)
-    is_known = not any(entry.is_remote for entry in census)
-    if not short:
-        short = [(min(most, ASSUMED_LENGTH - 1),) * 2] * 1000
-    origin = f"by rule from the characters of {len(src):,} sampled rows" if src else "assumed: no text is at hand"
-    if any(not entry.is_whole and not entry.is_remote for entry in census):
-        origin += "; the number of pairs from the bytes read in some seconds"
-    lengths_of = np.array(short, np.int32)
-    return Outlook(
-        split=RandomSplit(lengths_of[:, 0], lengths_of[:, 1], config.tokenizer.vocab_size),
-        rows=rows if is_known else None,
-        valid_rows=valid_rows,
-        text_bytes=sum(entry.text_bytes for entry in census),
-        is_exact=False,
-        origin=origin,
-    )
 
 
 # ── the plan ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,8 +38,8 @@ def make_plan(config: Config, measure: bool) -> dict[str, Any]:
     Raises XydError where a corpus cannot be read or the device is not there.
     """
     run, t = RunDir(Path(config.run.dir) / config.run.name), config.train
-    outlook = prepared_outlook(config, run) or forecast_outlook(config)
-    split, vocab_size = outlook.split, outlook.split.vocab_size
+    seen = outlook(config, run)
+    split, vocab_size = seen.split, seen.split.vocab_size
     device = distributed.choose_device(t.device)
     is_bf16, is_on_gpu = distributed.choose_dtype(t.precision, device) == torch.bfloat16, device.type == "cuda"
     with torch.device("meta"):
@@ -157,9 +57,9 @@ def make_plan(config: Config, measure: bool) -> dict[str, Any]:
     )
     shapes = [shape(sample, rows) for rows in extremes(sample, steps)]
     told = plan.forecast(config, total, vocab_size, is_bf16, shapes, is_on_gpu)
-    src_mean, tgt_mean = outlook.mean_lengths
-    rows = outlook.rows
-    epoch_tokens = None if rows is None else rows * tgt_mean
+    src_mean, tgt_mean = seen.mean_lengths
+    rows = seen.rows
+    epoch_tokens = None if seen.seen is None else seen.seen * tgt_mean
     tokens = None if rows is None else rows * (src_mean + tgt_mean)
     done = plan.operations(config.model, vocab_size, split.src_lengths + 1, split.tgt_lengths + 1)
     per_step = t.tokens_per_step / (float(split.tgt_lengths.sum()) + len(split.tgt_lengths))
@@ -168,11 +68,12 @@ def make_plan(config: Config, measure: bool) -> dict[str, Any]:
         "parameters": {**parts, "total": total},
         "data": {
             "rows": None if rows is None else round(rows),
+            "seen_per_epoch": None if seen.seen is None else round(seen.seen),
             "mean_src_tokens": round(src_mean, 2),
             "mean_tgt_tokens": round(tgt_mean, 2),
             "tokens": None if tokens is None else round(tokens),
-            "is_exact": outlook.is_exact,
-            "origin": outlook.origin,
+            "is_exact": seen.is_exact,
+            "origin": seen.origin,
             "vocab_size": vocab_size,
         },
         "operations_per_step": {**parts_of_step, "total": done.total * per_step},
@@ -188,7 +89,7 @@ def make_plan(config: Config, measure: bool) -> dict[str, Any]:
         "disk": {
             "checkpoints": told.disk,
             "data": None if rows is None else round(rows * (4 * (src_mean + tgt_mean) + ROW_BYTES)),
-            "while_preparing": round(outlook.text_bytes),
+            "while_preparing": round(seen.text_bytes),
             "logs": _log_bytes(config),
             "free": free_bytes(run.root),
         },
@@ -199,7 +100,7 @@ def make_plan(config: Config, measure: bool) -> dict[str, Any]:
             "wanted_tokens_per_parameter": plan.TOKENS_PER_PARAMETER,
             "d_model": plan.width_by_rule(config.model, vocab_size, tokens),
         }
-    result["time"] = _time(config, outlook, sample, total, result, epoch_tokens, measure, device)
+    result["time"] = _time(config, seen, sample, total, result, epoch_tokens, measure, device)
     return result
 
 
@@ -219,7 +120,7 @@ def _log_bytes(config: Config) -> int:
 
 def _time(
     config: Config,
-    outlook: Outlook,
+    seen: Outlook,
     sample: RandomSplit,
     parameters: int,
     found: dict[str, Any],
@@ -240,11 +141,11 @@ def _time(
         of_epochs = math.ceil(t.max_epochs * max(1.0, epoch_tokens / t.tokens_per_step))
         steps, limit = min((steps, limit), (of_epochs, "max_epochs"))
     training = steps * t.tokens_per_step / speed if speed else math.inf
-    _, tgt_mean = outlook.mean_lengths
-    judged = outlook.valid_rows * tgt_mean / (3 * speed) if speed else math.inf  # the forward third of training
+    _, tgt_mean = seen.mean_lengths
+    judged = seen.valid_rows * tgt_mean / (3 * speed) if speed else math.inf  # the forward third of training
     if e.bleu_every:
         beam = e.valid_beam_size or config.decode.beam_size
-        sentences = min(outlook.valid_rows, e.valid_sentences * len(directions(config)))
+        sentences = min(seen.valid_rows, e.valid_sentences * len(directions(config)))
         cost = 1.0 if beam == 1 else BEAM_COST * beam
         judged += sentences * tgt_mean * cost / (SEARCH_SPEED * speed) / e.bleu_every
     validation = math.ceil(steps / t.validate_every) * judged

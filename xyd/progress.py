@@ -22,6 +22,8 @@ class StepFigures:
     clip_norm: float  # the threshold; infinite where nothing is clipped
     seconds: float  # since the step, validation or save before it
     data_seconds: float  # a rank waited for its batches, on average
+    num_sampled: int = 0  # pairs whose segmentation was drawn
+    num_stored: int = 0  # of them, those for which the draw was too long, so that they kept the best one
     stop_signal: int = 0  # the signal some rank has received; 0 for none
 
     @property
@@ -91,6 +93,8 @@ class TrainState:
             "seconds": figures.seconds,
             "data_seconds": figures.data_seconds,
         }
+        if figures.num_sampled:
+            sums |= {"sampled": float(figures.num_sampled), "stored": float(figures.num_stored)}
         for window in (self.window, self.since_validation):
             for key, value in sums.items():
                 window[key] = window.get(key, 0.0) + value
@@ -99,7 +103,9 @@ class TrainState:
         """Figures of the steps since the last call, as TensorBoard tags; the sums start anew."""
         w, self.window = self.window, {}
         nll, updates = w["nll"] / w["tokens"], max(1.0, w["updates"])
+        sampling = {"not_sampled_share": w["stored"] / w["sampled"]} if "sampled" in w else {}
         return {
+            **sampling,
             "nll": nll,
             "perplexity": perplexity(nll),
             "loss": w["loss"] / w["tokens"],

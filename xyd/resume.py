@@ -39,7 +39,9 @@ def manifest(run: RunDir) -> dict[str, Any]:
     return found
 
 
-def make_ready(config: Config, fresh: bool, reset_schedule: bool, say: Callable[[str], None]) -> bool:
+def make_ready(
+    config: Config, fresh: bool, reset_schedule: bool, say: Callable[[str], None], strict: bool = False
+) -> bool:
     """Prepare data and run directory for training; False where nothing is left to do.
 
     Raises CheckpointError where the run that stands there was made with settings or data that cannot be changed.
@@ -65,18 +67,23 @@ def make_ready(config: Config, fresh: bool, reset_schedule: bool, say: Callable[
         raise CheckpointError(
             f"train.init_from {tokenizer_from}: no run directory with checkpoints; `xyd train` makes one"
         )
-    corpus.prepare(config, run, say, tokenizer_from)
+    corpus.prepare(config, run, say, tokenizer_from, strict)
     if found is None or not reset_schedule:  # a reset is true only once it is saved: write_run_json keeps it then
         atomic_write(run.config_path, dump(config))
     return True
 
 
-def prepare(config: Config, say: Callable[[str], None]) -> None:
+def prepare(config: Config, say: Callable[[str], None], strict: bool = False) -> None:
     """The data alone. Raises CheckpointError where a model stands there that was trained on other data."""
     run = run_dir(config)
     with Lock(run):
         is_trained = run.root.exists() and checkpoint.newest(run) is not None
-        corpus.prepare(config, run, say, _check_data(config, run) if is_trained else config.train.init_from)
+        corpus.prepare(config, run, say, _check_data(config, run) if is_trained else config.train.init_from, strict)
+
+
+def explain(config: Config, place: str) -> str:
+    """What became of the pairs at `place`, once the data is prepared."""
+    return corpus.explain(config, run_dir(config), place)
 
 
 def _unused(path: Path) -> Path:

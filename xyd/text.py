@@ -103,6 +103,10 @@ class SentencePair:
     """Document or user's key; pairs of one group belong to one split."""
     flaw: str | None = None
     """A reason why it must be dropped and counted ("bad_utf8"); its text then means nothing."""
+    score: float | None = None
+    """How good its source says it is; higher is better."""
+    time: str | None = None
+    """When it was written, as its source says it: a date or a number."""
 
 
 class TallyEntry(TypedDict):

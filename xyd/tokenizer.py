@@ -93,9 +93,29 @@ class Tokenizer:
         """Many texts (normalised here) → bare ids of each, in order, on all cores."""
         return self._processor.Encode([normalise(text) for text in texts])
 
+    def encode_normalised(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `encode_batch`, of texts that `normalise` has been through already, and on this core alone."""
+        return self._processor.Encode(list(texts), num_threads=1)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Bare ids → text. Control symbols vanish; bytes that are not UTF-8 become U+FFFD."""
         return self._processor.Decode([int(token) for token in ids])
+
+    def scores(self) -> dict[str, tuple[int, float]]:
+        """Every piece that can be matched in text → its id and score: log-prob (unigram), minus its rank (BPE)."""
+        found = {}
+        for token in range(self.vocab_size):
+            if not (self._processor.IsControl(token) or self._processor.IsUnknown(token) or self.is_byte(token)):
+                found[self.piece(token)] = token, float(self._processor.GetScore(token))
+        return found
+
+    def is_byte(self, token: int) -> bool:
+        """Whether the id stands for a byte of the byte fallback."""
+        return bool(self._processor.IsByte(int(token)))
+
+    def byte_ids(self) -> list[int]:
+        """The ids of the bytes 0 to 255; empty without byte fallback."""
+        return [token for token in range(self.vocab_size) if self.is_byte(token)]
 
     def piece(self, token: int) -> str:
         """The piece (U+2581 marks a space) of a token id."""

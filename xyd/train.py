@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from xyd import checkpoint, corpus, distributed, plan
-from xyd.batching import extremes, make_batch, plan_epoch, shape, start_ids
-from xyd.config import Config
+from xyd.batching import Split, extremes, make_batch, plan_epoch, shape, start_ids
+from xyd.config import Config, changes_steps
 from xyd.errors import DataError, NumericsError, XydError
 from xyd.evaluate import EvalReport, evaluate_split
 from xyd.files import Lock, RunDir, free_bytes
@@ -27,7 +27,9 @@ from xyd.optim import Gradients, build_optimizer, learning_rate
 from xyd.progress import StepFigures, TrainState, is_better
 from xyd.resume import make_ready, manifest, run_dir, write_run_json
 from xyd.runlog import RunLog
+from xyd.sampling import shares
 from xyd.step import StepGradient, Sums
+from xyd.subwords import SampledSplit
 from xyd.tokenizer import Tokenizer
 from xyd.translate import Translator
 from xyd.workers import choose_workers
@@ -35,13 +37,16 @@ from xyd.workers import choose_workers
 SKIPS_IN_A_ROW = 10  # steps with a non-finite gradient, one after the other, that stop the run
 
 
-def train(config: Config, *, fresh: bool = False, reset_schedule: bool = False) -> int:
-    """Train as `config` says, from the start or from where the run directory stands. Returns the exit code."""
+def train(config: Config, *, fresh: bool = False, reset_schedule: bool = False, strict: bool = False) -> int:
+    """Train as `config` says, from the start or from where the run directory stands. Returns the exit code.
+
+    `strict`: refuse corpora that overlap with the user's own valid and test files.
+    """
     lock = Lock(run_dir(config))
 
     def ready() -> bool:
         lock.acquire()
-        return make_ready(config, fresh, reset_schedule, _say)
+        return make_ready(config, fresh, reset_schedule, _say, strict)
 
     try:
         if distributed.under_launcher():  # torchrun: rank 0 prepares while the others wait
@@ -91,7 +96,19 @@ class Trainer:
 
         self.directions: list[str] = manifest(self.run)["directions"]
         self.tokenizer = Tokenizer.load(self.run.tokenizer_path)
-        self.split, self.valid = corpus.open_split(self.run, "train"), corpus.open_split(self.run, "valid")
+        stored, self.valid = corpus.open_split(self.run, "train"), corpus.open_split(self.run, "valid")
+        self.mixture = corpus.mixture(config, self.run, stored)
+        self.split: Split = stored
+        self.sampled: SampledSplit | None = None
+        if config.train.subword_sampling is not None:
+            self.sampled = SampledSplit(
+                self.split,
+                self.tokenizer,
+                config.train.subword_sampling,
+                max_ids=config.model.max_length - 1,
+                seed=config.run.seed,
+            )
+            self.split = self.sampled
         self.start_ids = start_ids(self.tokenizer, self.directions)
 
         torch.manual_seed(config.run.seed)  # the same first weights on every rank
@@ -132,8 +149,8 @@ class Trainer:
         self.gradients = Gradients(self.model, self.dtype)
         self.optimizer = build_optimizer(self.model, self.config.train)
         if saved is not None and reset_schedule:
-            before, t = checkpoint.saved_config(self.run).train, self.config.train
-            has_same_steps = (before.max_tokens, before.tokens_per_step) == (t.max_tokens, t.tokens_per_step)
+            before = checkpoint.saved_config(self.run)
+            has_same_steps = not changes_steps(before, self.config)
             self.state.restart_schedule(has_same_steps)
             return f"{origin}; schedule and optimiser start anew" + ("" if has_same_steps else ", and so does an epoch")
         if saved is not None:
@@ -201,6 +218,8 @@ class Trainer:
         """Rows of the next step's micro-batches; moves the position in the epoch."""
         state, began = self.state, time.perf_counter()
         micro_batches = self.steps[state.step_in_epoch]
+        if self.sampled is not None:
+            self.sampled.draw(state.epoch, np.concatenate(micro_batches))
         state.step, state.step_in_epoch = state.step + 1, state.step_in_epoch + 1
         if state.step_in_epoch == len(self.steps):
             state.epoch, state.step_in_epoch = state.epoch + 1, 0
@@ -209,11 +228,17 @@ class Trainer:
         return micro_batches
 
     def _plan_epoch(self) -> list[list[np.ndarray]]:
+        src_lengths, tgt_lengths = self.split.src_lengths, self.split.tgt_lengths
+        tokens_per_step = self.config.train.tokens_per_step
+        if self.sampled is not None:
+            src_lengths, tgt_lengths = self.sampled.longest_src, self.sampled.longest_tgt
+            tokens_per_step = round(tokens_per_step * self.sampled.slack)
         return plan_epoch(
-            self.split.src_lengths,
-            self.split.tgt_lengths,
+            src_lengths,
+            tgt_lengths,
+            self.mixture.rows(self.state.epoch),
             max_tokens=self.config.train.max_tokens,
-            tokens_per_step=self.config.train.tokens_per_step,
+            tokens_per_step=tokens_per_step,
             seed=self.config.run.seed,
             epoch=self.state.epoch,
         )
@@ -252,6 +277,8 @@ class Trainer:
             clip_norm=clip_norm,
             seconds=sums.seconds,
             data_seconds=sums.data_seconds / distributed.world_size(),
+            num_sampled=self.sampled.num_drawn if self.sampled else 0,
+            num_stored=self.sampled.num_stored if self.sampled else 0,
             stop_signal=int(signal.SIGINT if sums.interrupted else signal.SIGTERM if sums.terminated else 0),
         )
 
@@ -328,11 +355,13 @@ class Trainer:
         """What this run is, before its first step."""
         if not distributed.is_main():
             return
-        counts = np.bincount(self.split.direction, minlength=len(self.directions))
-        pairs = ", ".join(f"{d} {n:,}" for d, n in zip(self.directions, counts, strict=True))
+        names = [entry["name"] for entry in manifest(self.run)["corpora"]]
         batch = make_batch(self.split, self.steps[0][0], self.start_ids)
         is_bf16 = self.dtype == torch.bfloat16
-        self.log.say(f"pairs: {pairs}; {len(self.steps):,} steps an epoch")
+        self.log.say(f"an epoch of {len(self.steps):,} steps:")
+        self.log.say("\n".join(self.mixture.table(self.directions, names)))
+        if self.sampled is not None:
+            self.log.say(self.sampled.describe())
         shapes = [shape(self.split, rows) for rows in extremes(self.split, self.steps)]
         is_on_gpu = self.device.type == "cuda"
         free = free_bytes(self.run.root)
@@ -377,6 +406,8 @@ class Trainer:
 
     def _log_window(self, last: StepFigures) -> None:
         values = {**self.state.take_window(), "learning_rate": self.learning_rate()}
+        since = self.steps[: self.state.step_in_epoch][-self.config.train.log_every :]
+        values.update(shares(self.split, self.directions, since))
         if distributed.is_main() and not last.is_skipped:
             unclipped = max(1.0, last.norm / last.clip_norm)  # the norms are of the last step, before clipping
             by_layer = self.gradients.norms_by_layer()

@@ -7,7 +7,7 @@ import torch
 from xyd import checkpoint, corpus, distributed, plan
 from xyd.check.findings import Findings, Skipped, Workplace
 from xyd.config import Config, FilesSplit, directions
-from xyd.corpus.census import Census, count_held_out, take_census
+from xyd.corpus.census import Census, count_held_out, held_out, take_census
 from xyd.files import file_size_limit, free_bytes
 from xyd.memory import gigabytes
 from xyd.model import Transformer
@@ -63,15 +63,15 @@ class InputTrials:
 
     def try_corpora(self) -> None:
         self.census = take_census(self.config, min(CENSUS_SECONDS, self.findings.left / 2))
-        for entry in self.census:
+        for entry, source in zip(self.census, self.config.data.corpora, strict=True):
             if entry.problem is not None:
                 self.tell("failed", f"corpus {entry.name}: {entry.problem}")
             elif entry.is_remote:
                 self.tell("skipped", f"corpus {entry.name}: on the hub: a check does not fetch it, `xyd prepare` does")
             else:
-                self._judge(entry)
+                self._judge(entry, source.filters.max_characters)
 
-    def _judge(self, entry: Census) -> None:
+    def _judge(self, entry: Census, max_characters: int) -> None:
         """A corpus that can be read: what would become of its pairs."""
         dropped, seen = entry.dropped.as_dict(), entry.looked_at
         reasons = ", ".join(f"{name} {e['count']:,} ({', '.join(e['first'][:3])})" for name, e in dropped.items())
@@ -87,9 +87,9 @@ class InputTrials:
             first = ", ".join(next(iter(entry.over_long.as_dict().values()))["first"][:5])
             self.tell(
                 "warning",
-                f"corpus {entry.name}: {entry.over_long.total():,} pairs with more than data.max_characters = "
-                f"{self.config.data.max_characters} characters, the longest {entry.longest:,}: {first}; dropped",
-                "split them into sentences; raising data.max_characters helps up to model.max_length tokens",
+                f"corpus {entry.name}: {entry.over_long.total():,} pairs with more than max_characters = "
+                f"{max_characters} characters, the longest {entry.longest:,}: {first}; dropped",
+                "split them into sentences; raising max_characters helps up to model.max_length tokens",
             )
 
     def try_splits(self) -> None:
@@ -98,14 +98,14 @@ class InputTrials:
             if isinstance(split, FilesSplit):
                 counts = count_held_out(self.config, split)
                 self.tell("ok", f"{name}: " + ", ".join(f"{a}-{b} {n:,} pairs" for (a, b), n in counts.items()))
-        asked = sum(split for split in (data.valid, data.test) if isinstance(split, int))
-        if not asked:
+        if isinstance(data.valid, FilesSplit) and (data.test is None or isinstance(data.test, FilesSplit)):
             return
         if any(entry.problem is not None or entry.is_remote for entry in self.census):
             raise Skipped("a corpus is not known")
         for languages in self.language_pairs:
             kept = sum(entry.total(languages) * entry.kept_share for entry in self.census)
-            what = f"valid and test: {'-'.join(languages)}: {asked:,} of about {kept:,.0f} pairs are held out"
+            asked = held_out(self.config, languages, kept)
+            what = f"valid and test: {'-'.join(languages)}: {asked:,.0f} of about {kept:,.0f} pairs are held out"
             if asked >= kept:
                 self.tell("failed", f"{what}: nothing is left to train on", "lower data.valid and data.test")
             elif asked > kept / 3:

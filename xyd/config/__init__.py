@@ -1,8 +1,9 @@
 """The configuration: one strict model per YAML section; load, override, check, explain, dump, compare; special ids.
 
 Rooms inside, in the order a file goes through them: ``source`` (YAML 1.2 and ``--set`` to a tree with places),
-``sections`` (the models), ``problems`` (findings in plain words), ``checks`` (impossible combinations, directions),
-``describe`` (``explain``), ``compare`` (``differences``). The only owner of yaml and pydantic. Imports no torch.
+``inputs`` and ``sections`` (the models), ``problems`` (findings in plain words), ``input_checks`` and ``checks``
+(impossible combinations, directions), ``describe`` (``explain``), ``compare`` (``differences``). The only owner of
+yaml and pydantic. Imports no torch.
 """
 
 from __future__ import annotations
@@ -14,24 +15,27 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from xyd.config.checks import cautions, directions, impossible
-from xyd.config.compare import Difference, differences
+from xyd.config.checks import cautions, directions, impossible, used_directions
+from xyd.config.compare import Difference, changes_steps, differences
 from xyd.config.describe import explain
+from xyd.config.inputs import FORMATS, PATH_FORMATS, ROLES, HfConfig, SourceConfig
 from xyd.config.problems import collect, keys_at_fault
 from xyd.config.sections import (
     BOS_ID,
     EOS_ID,
     PAD_ID,
     UNK_ID,
+    AugmentConfig,
     Config,
     CorpusConfig,
     DataConfig,
     DecodeConfig,
     EvaluateConfig,
     FilesSplit,
-    HfConfig,
+    Filters,
     ModelConfig,
     RunConfig,
+    SplitConfig,
     TokenizerConfig,
     TrainConfig,
 )
@@ -41,8 +45,12 @@ from xyd.errors import ConfigError
 __all__ = [
     "BOS_ID",
     "EOS_ID",
+    "FORMATS",
     "PAD_ID",
+    "PATH_FORMATS",
+    "ROLES",
     "UNK_ID",
+    "AugmentConfig",
     "Config",
     "CorpusConfig",
     "DataConfig",
@@ -50,17 +58,23 @@ __all__ = [
     "Difference",
     "EvaluateConfig",
     "FilesSplit",
+    "Filters",
     "HfConfig",
     "ModelConfig",
     "RunConfig",
+    "SourceConfig",
+    "SplitConfig",
     "TokenizerConfig",
     "TrainConfig",
     "cautions",
+    "changes_steps",
     "differences",
     "directions",
     "dump",
     "explain",
     "load",
+    "used_directions",
+    "with_fold",
 ]
 
 
@@ -96,6 +110,20 @@ _STAND_INS: dict[Key, Any] = {
     ("data", "corpora"): [{"files": {"en": "a", "zh": "b"}}],
     ("data", "valid"): 1,
 }
+
+
+def with_fold(config: Config, fold: int) -> Config:
+    """The configuration of the run that has this fold, 1 to `data.split.kfold`, as its test split.
+
+    Its name is that of the whole with `-fold1` and so on. Raises `ConfigError` where there is no such fold.
+    """
+    split = config.data.split
+    if split.kfold is None or not 1 <= fold <= split.kfold:
+        there = f"the folds are 1 to {split.kfold}" if split.kfold else "set data.split.kfold to have folds"
+        raise ConfigError(f"--fold {fold}: {there}")
+    data = config.data.model_copy(update={"split": split.model_copy(update={"fold": fold})})
+    run = config.run.model_copy(update={"name": f"{config.run.name}-fold{fold}"})
+    return config.model_copy(update={"run": run, "data": data})
 
 
 def _validate(source: Source) -> tuple[Config | None, list[Key]]:

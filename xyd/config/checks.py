@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import permutations
-from pathlib import Path
 
+from xyd.config.input_checks import Finding, source_findings
+from xyd.config.inputs import SourceConfig
 from xyd.config.sections import Config, CorpusConfig, FilesSplit
-from xyd.config.source import Key
+from xyd.config.source import Key, dotted
 from xyd.errors import ConfigError
-
-Finding = tuple[tuple[Key, ...], str]
-
-
-def _corpus_languages(corpus: CorpusConfig) -> list[str]:
-    return corpus.languages or list(corpus.files or {})
 
 
 def _available(config: Config) -> list[tuple[str, str]]:
     """All ordered pairs of languages that some corpus holds together, sorted."""
-    return sorted({pair for corpus in config.data.corpora for pair in permutations(_corpus_languages(corpus), 2)})
+    return sorted(
+        {
+            (src, tgt)
+            for corpus in config.data.corpora
+            for src, tgt in permutations(corpus.languages or [], 2)
+            if corpus.directions == "both" or f"{src}-{tgt}" in corpus.directions
+        }
+    )
 
 
 def directions(config: Config) -> list[tuple[str, str]]:
@@ -35,6 +37,13 @@ def directions(config: Config) -> list[tuple[str, str]]:
         return _available(config)
     pairs = [direction.split("-") for direction in config.data.directions]
     return [(src, tgt) for src, tgt in pairs]
+
+
+def used_directions(config: Config, corpus: CorpusConfig) -> list[str]:
+    """The directions of the run, such as en-zh, that this corpus is used for."""
+    held = corpus.languages or []
+    possible = [f"{src}-{tgt}" for src, tgt in directions(config) if src in held and tgt in held]
+    return possible if corpus.directions == "both" else [name for name in possible if name in corpus.directions]
 
 
 def _direction_findings(config: Config) -> Iterator[Finding]:
@@ -99,46 +108,70 @@ def impossible(config: Config) -> Iterator[Finding]:
 
 def _impossible_data(config: Config) -> Iterator[Finding]:
     data = config.data
-    for index, corpus in enumerate(data.corpora):
-        key: Key = ("data", "corpora", index)
-        name = f"data.corpora.{index}"
-        if (corpus.files is None) == (corpus.hf is None):
-            given = "neither" if corpus.files is None else "both"
-            yield (key,), f"{name}: expected exactly one of files and hf, got {given}"
-        elif corpus.languages is None:
-            yield ((*key, "hf"),), f"{name}: say which languages to take from it, languages: [en, zh]"
-        elif corpus.files is not None and (missing := [c for c in corpus.languages if c not in corpus.files]):
-            yield ((*key, "languages"),), f"{name}.languages: no file is given for {' and '.join(missing)}"
-        if corpus.languages is not None and len(set(corpus.languages)) < len(corpus.languages):
-            yield ((*key, "languages"),), f"{name}.languages: a language is listed twice"
-    yield from _direction_findings(config)
-    groups: list[tuple[Key, dict[str, Path]]] = [
-        (("data", "corpora", i, "files"), corpus.files or {}) for i, corpus in enumerate(data.corpora)
+    own = [(("data", name), split) for name, split in (("valid", data.valid), ("test", data.test))]
+    splits = [(key, split) for key, split in own if isinstance(split, FilesSplit)]
+    sources: list[tuple[Key, SourceConfig]] = [
+        (("data", "corpora", index), corpus) for index, corpus in enumerate(data.corpora)
     ]
-    for split_name, split in (("valid", data.valid), ("test", data.test)):
-        if isinstance(split, FilesSplit):
-            groups.append((("data", split_name, "files"), split.files))
-    for group, files in groups:
-        for path, count in Counter(files.values()).items():
-            if count > 1:
-                same = " and ".join(language for language, other in files.items() if other == path)
-                yield (group,), f"{'.'.join(map(str, group))}: {same} are the same file, {path}"
+    for key, source in (*sources, *splits):
+        yield from source_findings(source, key)
+    for index, corpus in enumerate(data.corpora):
+        held = [f"{src}-{tgt}" for src, tgt in permutations(corpus.languages or [], 2)]
+        if corpus.directions != "both" and (odd := [name for name in corpus.directions if name not in held]):
+            yield (
+                (("data", "corpora", index, "directions"),),
+                f"data.corpora.{index}.directions: this corpus does not hold {' and '.join(odd)}; the choices are "
+                f"{', '.join(held)}",
+            )
+    yield from _direction_findings(config)
     if not any(_direction_findings(config)):
         wanted = sorted({language for direction in directions(config) for language in direction})
-        for split_name, split in (("valid", data.valid), ("test", data.test)):
-            if isinstance(split, FilesSplit) and (missing := [code for code in wanted if code not in split.files]):
-                at: tuple[Key, ...] = (("data", split_name, "files"), ("data", "directions"), ("data", "corpora"))
+        for key, split in splits:
+            if len(split.given) == 1 and (missing := [code for code in wanted if code not in (split.languages or [])]):
+                at = (*key, split.format)
+                lacks = "no file" if split.files_by_language else "no text"
                 yield (
-                    at,
-                    f"data.{split_name}.files: no file for {' and '.join(missing)}, "
-                    "which the directions of this run need",
+                    (at, ("data", "directions"), ("data", "corpora")),
+                    f"{dotted(at)}: {lacks} for {' and '.join(missing)}, which the directions of this run need",
                 )
+    yield from _impossible_split(config)
     if data.min_characters > data.max_characters:
         yield (
             (("data", "min_characters"), ("data", "max_characters")),
             f"data.min_characters: {data.min_characters} is more than data.max_characters {data.max_characters}, "
             "so every pair would be dropped",
         )
+
+
+def _impossible_split(config: Config) -> Iterator[Finding]:
+    data, split = config.data, config.data.split
+    for name, sizes in (("valid", data.valid), ("test", data.test)):
+        if isinstance(sizes, dict) and not any(_direction_findings(config)):
+            yield from _size_findings(name, sizes, directions(config))
+    if split.kfold is not None and data.test is not None:
+        yield (
+            (("data", "test"), ("data", "split", "kfold")),
+            "data.test: with data.split.kfold each fold is the test split of one run; leave data.test out",
+        )
+    if split.fold is not None and (split.kfold is None or split.fold > split.kfold):
+        there = f"data.split.kfold is {split.kfold}" if split.kfold else "there are no folds without data.split.kfold"
+        yield (("data", "split", "fold"), ("data", "split", "kfold")), f"data.split.fold: no fold {split.fold}: {there}"
+
+
+def _size_findings(name: str, sizes: dict[str, int | float], wanted: list[tuple[str, str]]) -> Iterator[Finding]:
+    choices = ", ".join("-".join(direction) for direction in wanted)
+    seen: dict[tuple[str, ...], str] = {}
+    for label, size in sizes.items():
+        languages = tuple(sorted(label.split("-")))
+        key: Key = ("data", name, label)
+        if not any(tuple(sorted(direction)) == languages for direction in wanted):
+            yield (key, ("data", "corpora")), f"data.{name}: {label} is no direction of this run; they are {choices}"
+        elif languages in seen and sizes[seen[languages]] != size:
+            yield (
+                (key,),
+                f"data.{name}: {seen[languages]} and {label} are the same pairs, read in two directions; give one size",
+            )
+        seen.setdefault(languages, label)
 
 
 def cautions(config: Config) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,17 +43,33 @@ class Difference:
     remedy: Remedy
 
 
-def _remedy(key: str, is_on_both_sides: bool) -> Remedy:
+def is_of_mixture(key: str) -> bool:
+    """Whether the key says only how often pairs are seen, not which there are."""
+    return key == "data.temperature" or (key.startswith("data.corpora.") and key.split(".")[-1] in ("weight", "cap"))
+
+
+def _remedy(key: str, old: Any, new: Any) -> Remedy:
     section, _, name = key.partition(".")
     # A file that lies elsewhere is no other data; its content is compared by fingerprint.
-    if section == "data" and ".files." in key and is_on_both_sides:
+    is_moved = all(isinstance(value, str) and os.path.isabs(value) for value in (old, new))
+    if section == "data" and is_moved and ".hf." not in key:
         return "free"
+    if is_of_mixture(key):
+        return "reset-schedule"
     # The split and the tokenizer's sample are drawn from the seed, so another seed is other data.
     if key == "run.seed":
         return "fresh"
     if section in _FREE_SECTIONS or (section == "train" and name in _FREE_TRAIN):
         return "free"
     return "reset-schedule" if section == "train" else "fresh"
+
+
+def changes_steps(saved: Config, new: Config) -> bool:
+    """Whether an epoch is cut into other steps than before."""
+    keys = {change.key for change in differences(saved, new)}
+    return bool(keys & {"train.max_tokens", "train.tokens_per_step", "train.subword_sampling"}) or any(
+        map(is_of_mixture, keys)
+    )
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -69,13 +86,23 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def differences(saved: Config, new: Config) -> list[Difference]:
     """Every key that changed, in the order of the sections; a key on one side only has None on the other.
 
-    ``data.root`` is left out: the files it stands for are compared themselves. Paths of text files are free to change;
+    ``data.root`` is left out: the files it stands for are compared themselves. Paths of files are free to change;
     whether the files hold what they held is for the data's fingerprint to say.
     """
-    old_leaves = dict(_leaves(saved.model_dump(mode="json")))
-    new_leaves = dict(_leaves(new.model_dump(mode="json")))
+    old, again = saved.model_dump(mode="json"), new.model_dump(mode="json")
+    if sorted(map(str, old["data"]["corpora"])) == sorted(map(str, again["data"]["corpora"])):
+        again["data"]["corpora"] = old["data"]["corpora"]  # their order decides nothing
+    old_leaves, new_leaves = dict(_leaves(old)), dict(_leaves(again))
+
+    def is_inherited(key: str) -> bool:  # a filter of a corpus that is what the whole section says, before and now
+        above = f"data.{key.rpartition('.')[2]}"
+        same = (leaves.get(key) == leaves.get(above) for leaves in (old_leaves, new_leaves))
+        return ".filters." in key and all(same)
+
     return [
-        Difference(key, old_leaves.get(key), new_leaves.get(key), _remedy(key, key in old_leaves and key in new_leaves))
+        Difference(
+            key, old_leaves.get(key), new_leaves.get(key), _remedy(key, old_leaves.get(key), new_leaves.get(key))
+        )
         for key in {**old_leaves, **new_leaves}
-        if old_leaves.get(key) != new_leaves.get(key) and key != "data.root"
+        if old_leaves.get(key) != new_leaves.get(key) and key != "data.root" and not is_inherited(key)
     ]

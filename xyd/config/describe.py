@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from xyd.config.problems import model_at, model_in, unknown_key
-from xyd.config.sections import Config
+from xyd.config.sections import Config, FilesSplit
 from xyd.config.source import Key, dotted
 from xyd.errors import ConfigError
 
@@ -49,7 +49,7 @@ def _fields(model: type[BaseModel], above: Key) -> list[str]:
     for name, info in model.model_fields.items():
         lines += ["", *_field((*above, name), info)]
         inner = model_in(info.annotation)
-        if inner is not None:
+        if inner is not None and inner is not FilesSplit:  # whose keys are those of a corpus
             lines += _fields(inner, (*above, name))
     return lines
 

@@ -112,7 +112,7 @@ def as_yaml(value: Any) -> str:
 
 def _expected(key: Key, kind: str, context: dict[str, Any]) -> str | None:
     if key in (("data", "valid"), ("data", "test")):
-        return "a size (pairs per language pair) or files: {en: …, zh: …}"
+        return "a size (pairs per language pair), sizes by direction, or files: {en: …, zh: …}"
     bound = next((context[name] for name in ("ge", "gt", "le", "lt") if name in context), None)
     return {
         "int_type": "a whole number",

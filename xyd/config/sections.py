@@ -5,19 +5,24 @@ A field's description ends up in front of users: it says what the number does, i
 
 from __future__ import annotations
 
-import codecs
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from xyd.config.inputs import FilePath, Section, SourceConfig, known_encoding
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
-
-LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-
-# What `datasets` reads from files rather than from the hub; their data_files are paths on this machine.
-FILE_READERS = ("parquet", "json", "csv", "text", "arrow")
 
 
 def _whole(value: Any) -> Any:
@@ -25,27 +30,9 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _path(value: Any) -> Any:
-    return Path(value) if isinstance(value, str) and value else value
-
-
 def _run_name(name: str) -> str:
     if not name.strip() or name in (".", "..") or re.search(r"[/\\\x00-\x1f]", name) or name.startswith("-"):
         raise ValueError(f"{name!r} cannot name a folder; use letters, digits, '-' and '_', and run.dir for the place")
-    return name
-
-
-def _language(code: str) -> str:
-    if not LANGUAGE.fullmatch(code):
-        raise ValueError(f"{code!r} is no language code; use letters, digits and '_' (en, zh, zh_CN)")
-    return code
-
-
-def _encoding(name: str) -> str:
-    try:
-        codecs.lookup(name)
-    except LookupError:
-        raise ValueError(f"unknown encoding {name!r}; use utf-8, or for example latin-1, cp1252, gb18030") from None
     return name
 
 
@@ -70,29 +57,39 @@ def _directions(value: Any) -> Any:
     return value
 
 
-def _data_files(value: Any) -> Any:
-    parts = list(value.values()) if isinstance(value, dict) else [value]
-    names = [name for part in parts for name in (part if isinstance(part, list) else [part])]
-    if value is not None and not (names and all(isinstance(name, str) and name for name in names)):
-        raise ValueError("expected a file name, a list of them, or a mapping from split to file names")
+def _corpus_directions(value: Any) -> Any:
+    if value in ("both", "all"):
+        return "both"
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+        raise ValueError("expected both, or a list of directions such as [en-zh]")
     return value
 
 
 def _split_kind(value: Any) -> str:
+    if isinstance(value, dict) and any("-" in str(name) for name in value):
+        return "<sizes>"
     return "<files>" if isinstance(value, dict | BaseModel) else "<size>"
 
 
+def _size(value: Any) -> Any:
+    value = _whole(value)
+    if isinstance(value, bool) or not (
+        (isinstance(value, int) and value >= 1) or (isinstance(value, float) and 0 < value < 1)
+    ):
+        raise ValueError(
+            f"expected a size (pairs per language pair), a share of them between 0 and 1, sizes by direction "
+            f"{{en-zh: 1000}}, or files: {{en: …, zh: …}}, got {'null' if value is None else repr(value)}"
+        )
+    return value
+
+
+def _false(value: Any) -> Any:
+    """``false`` is what a person writes for "off"."""
+    return None if value is False else value
+
+
 Int = Annotated[int, BeforeValidator(_whole)]
-FilePath = Annotated[Path, BeforeValidator(_path)]
 Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
-Language = Annotated[str, AfterValidator(_language)]
-LanguageFiles = Annotated[dict[Language, FilePath], Field(min_length=2)]
-
-
-class Section(BaseModel):
-    """What all sections share: no unknown key, no conversion between types, no change after loading."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class RunConfig(Section):
@@ -109,89 +106,9 @@ class RunConfig(Section):
     )
 
 
-class HfConfig(Section):
-    """A data set read by the library `datasets`, from the hub or from local files."""
+class Filters(Section):
+    """What keeps a pair out of training. Nothing is cut or changed: a pair stays or goes whole, and is counted."""
 
-    path: Annotated[str, Field(min_length=1)] = Field(
-        description="Name on the hub (Helsinki-NLP/un_pc), a local folder (./my_set), or parquet, json, csv, text, "
-        "arrow together with data_files."
-    )
-    name: str | None = Field(default=None, description="Name of the data set's configuration, often the language pair.")
-    split: str = Field(default="train", description="Which split of the data set to read as corpus.")
-    revision: str | None = Field(default=None, description="Commit or tag on the hub; null = the newest.")
-    data_files: Annotated[str | list[str] | dict[str, str | list[str]] | None, BeforeValidator(_data_files)] = Field(
-        default=None, description="File name, list of them, or mapping from split to them; local for parquet, json, …"
-    )
-
-
-class CorpusConfig(Section):
-    """One source of pairs: aligned text files, or a data set read by `datasets`. Exactly one of `files`, `hf`."""
-
-    files: LanguageFiles | None = Field(
-        default=None,
-        description="Language to text file, two or more, line N of each meaning the same; .gz is read too.",
-    )
-    hf: HfConfig | None = Field(default=None, description="A data set read by the library `datasets`.")
-    languages: Annotated[list[Language], Field(min_length=2)] | None = Field(
-        default=None,
-        description="Languages to take from this corpus; null = those of `files`, or those in hf.name (en-zh).",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_languages(cls, given: Any) -> Any:
-        """Make ``languages`` known wherever the corpus tells it, so that no reader has to guess again."""
-        if not isinstance(given, dict) or given.get("languages") is not None:
-            return given
-        files, hf = given.get("files"), given.get("hf")
-        if isinstance(files, dict) and len(files) > 1 and all(LANGUAGE.fullmatch(str(code)) for code in files):
-            return {**given, "languages": list(files)}
-        name = hf.get("name") if isinstance(hf, dict) else None
-        parts = name.split("-") if isinstance(name, str) else []
-        if len(parts) == 2 and all(LANGUAGE.fullmatch(part) for part in parts):
-            return {**given, "languages": parts}
-        return given
-
-
-class FilesSplit(Section):
-    """A valid or test split that the user brings; its lines are never removed."""
-
-    files: LanguageFiles = Field(description="Language to text file, line N of each meaning the same; .gz is read too.")
-
-
-Split = Annotated[
-    Annotated[Annotated[int, BeforeValidator(_whole), Field(ge=1)], Tag("<size>")]
-    | Annotated[FilesSplit, Tag("<files>")],
-    Discriminator(_split_kind),
-]
-
-
-class DataConfig(Section):
-    """Where the pairs come from, which directions are learned, what is dropped, what is held out."""
-
-    root: FilePath | None = Field(
-        default=None,
-        description="Folder under which relative file names in this section lie; null = the folder of the YAML.",
-    )
-    corpora: Annotated[list[CorpusConfig], Field(min_length=1)] = Field(
-        description="List of sources of pairs: each has `files: {en: …, zh: …}` or `hf: {path: …}`."
-    )
-    directions: Annotated[list[str] | Literal["all"], BeforeValidator(_directions)] = Field(
-        default="all", description="Directions to learn, [en-zh, zh-en]; all = every pair that some corpus holds."
-    )
-    valid: Split = Field(
-        description="Valid split, by which the model is chosen: pairs per language pair to hold out without leakage, "
-        "or `files: {en: …, zh: …}`."
-    )
-    test: Split | None = Field(
-        default=None, description="Test split, evaluated once at the end: a size or `files`; null = none."
-    )
-    encoding: Annotated[str, AfterValidator(_encoding)] = Field(
-        default="utf-8", description="Encoding of the text files."
-    )
-    on_bad_utf8: Literal["error", "drop"] = Field(
-        default="error", description="A line that is not in the encoding: error = stop and name it; drop = count it."
-    )
     min_characters: Annotated[Int, Field(ge=1)] = Field(
         default=1, description="A pair with a side shorter than this many characters is dropped from training."
     )
@@ -202,7 +119,141 @@ class DataConfig(Section):
         default=6.0, description="Dropped when the longer side exceeds this times the shorter one plus 20 characters."
     )
     drop_identical: bool = Field(default=True, description="Drop pairs whose two sides are the same text.")
+    min_score: float | None = Field(
+        default=None,
+        description="Drop pairs whose score is below this or missing; null = scores are not looked at.",
+    )
+    language_id: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        default=None,
+        description="Drop pairs with a side that py3langid takes for another language with at least this probability "
+        "(sides of 20 letters and more; pip install 'xyd[langid]'); null = languages are not looked at.",
+    )
+
+
+class CorpusConfig(SourceConfig):
+    """One source of training pairs."""
+
+    directions: Annotated[list[str] | Literal["both"], BeforeValidator(_corpus_directions)] = Field(
+        default="both",
+        description="Directions this corpus is used for, [en-zh]; both = all that it holds.",
+    )
+    weight: Annotated[float, Field(ge=0.0)] = Field(
+        default=1.0, description="How often its pairs are seen in an epoch: 2 = twice, 0.5 = every other epoch."
+    )
+    cap: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None,
+        description="At most so many of its pairs an epoch and direction, others in the next; null = all.",
+    )
+    filters: Filters = Field(
+        default_factory=Filters, description="Filters for this corpus alone, by the names they have under data."
+    )
+
+
+class FilesSplit(SourceConfig):
+    """A valid or test split that the user brings, in any of the forms of a corpus; its lines are never removed."""
+
+
+Size = Annotated[int | float, BeforeValidator(_size)]
+
+Split = Annotated[
+    Annotated[Size, Tag("<size>")] | Annotated[dict[str, Size], Tag("<sizes>")] | Annotated[FilesSplit, Tag("<files>")],
+    Discriminator(_split_kind),
+]
+
+
+class SplitConfig(Section):
+    """How pairs are grouped and ordered when valid and test are split off; groups are never cut."""
+
+    fold_digits: bool = Field(
+        default=False, description="Texts that differ only in their numbers count as the same sentence."
+    )
+    group_by: Literal["none", "group"] = Field(
+        default="none",
+        description="group = pairs of one document, or with the same key in the group column, stay together too; valid "
+        "and test may then be up to a tenth smaller than asked for.",
+    )
+    order: Literal["hash", "time"] = Field(
+        default="hash",
+        description="hash = at random by the seed; time = test is the newest, then valid, by the time column (numbers "
+        "or dates), and a group is as old as its oldest pair.",
+    )
+    near_duplicates: Annotated[float, Field(ge=0.5, le=1.0)] | None = Field(
+        default=None,
+        description="Texts this similar (Jaccard of 5-byte n-grams of the folded text, 0.5 to 1) stay together and "
+        "count as overlap with your own files; null or false = not looked for, which takes less time and memory.",
+    )
+    max_group: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Groups of more pairs than this stay in train; null = 20, and no limit with group_by: group.",
+    )
+    kfold: Annotated[Int, Field(ge=2, le=100)] | None = Field(
+        default=None,
+        description="xyd train makes this many runs, each with another fold of the pairs as test split, and tells mean "
+        "and spread of their scores; leave data.test out.",
+    )
+    fold: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Which fold is the test split of this run; xyd train --fold N sets it."
+    )
+
+    _off = field_validator("near_duplicates", mode="before")(_false)
+
+
+class DataConfig(Filters):
+    """Where the pairs come from, which directions are learned, what is dropped, what is held out."""
+
+    root: FilePath | None = Field(
+        default=None,
+        description="Folder under which relative file names in this section lie; null = the folder of the YAML.",
+    )
+    corpora: Annotated[list[CorpusConfig], Field(min_length=1)] = Field(
+        description="List of sources of pairs: each has `files: {en: …, zh: …}`, or another format such as `tsv: …`."
+    )
+    directions: Annotated[list[str] | Literal["all"], BeforeValidator(_directions)] = Field(
+        default="all", description="Directions to learn, [en-zh, zh-en]; all = every pair that some corpus holds."
+    )
+    valid: Split = Field(
+        description="Valid split, by which the model is chosen: pairs per language pair to hold out without leakage, "
+        "a share of them (0.01), sizes by direction `{en-zh: 1000, en-fr: 0.02}`, or your own, `files: {en: …, zh: …}` "
+        "or any other form that a corpus may have."
+    )
+    test: Split | None = Field(
+        default=None, description="Test split, evaluated once at the end: as for valid; null = none."
+    )
+    split: SplitConfig = Field(
+        default_factory=SplitConfig, description="How pairs are grouped and ordered when valid and test are split off."
+    )
+    encoding: Annotated[str, AfterValidator(known_encoding)] = Field(
+        default="utf-8", description="Encoding of the text files."
+    )
+    on_bad_utf8: Literal["error", "drop"] = Field(
+        default="error", description="A line that is not in the encoding: error = stop and name it; drop = count it."
+    )
+    temperature: Annotated[float, Field(ge=1.0, le=100.0)] = Field(
+        default=1.0,
+        description="How evenly directions are seen: in proportion to pairs^(1/temperature); 1 = as often as they have "
+        "pairs, higher = small ones more often.",
+    )
     drop_repeats: bool = Field(default=True, description="Keep only the first of pairs that are equal on both sides.")
+
+    @model_validator(mode="after")
+    def _complete_filters(self) -> DataConfig:
+        """Each corpus knows all its filters: its own, and for the rest those of the whole section."""
+        general = {name: getattr(self, name) for name in Filters.model_fields}
+        corpora = [
+            corpus.model_copy(update={"filters": Filters(**{**general, **_given(corpus.filters)})})
+            for corpus in self.corpora
+        ]
+        object.__setattr__(self, "corpora", corpora)
+        return self
+
+    @property
+    def has_test(self) -> bool:
+        """Whether a run has a test split: its own, files, or one fold of several."""
+        return self.test is not None or self.split.kfold is not None
+
+
+def _given(filters: Filters) -> dict[str, Any]:
+    return {name: getattr(filters, name) for name in filters.model_fields_set}
 
 
 class TokenizerConfig(Section):
@@ -221,6 +272,32 @@ class TokenizerConfig(Section):
     )
     split_digits: bool = Field(default=True, description="Every digit is a piece of its own.")
     byte_fallback: bool = Field(default=True, description="Spell unseen characters in bytes rather than as unknown.")
+
+
+Rate = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class AugmentConfig(Section):
+    """Additional training pairs that look like what people type; a rate is a share of the pairs a kind can apply to."""
+
+    scale: Annotated[float, Field(ge=0.0)] = Field(
+        default=1.0, description="All rates below are multiplied by this; 0 = no additional pairs."
+    )
+    upper: Rate = Field(default=0.02, description="In capitals on both sides, as far as they have any.")
+    title: Rate = Field(default=0.01, description="Every Word With a Capital on both sides.")
+    lower: Rate = Field(default=0.01, description="The source in small letters, the target as it is.")
+    no_final_punctuation: Rate = Field(default=0.02, description="Without the mark at the end, on both sides.")
+    typography: Rate = Field(
+        default=0.02, description="Other quotes, apostrophes, dashes, dots, full or half width in the source only."
+    )
+    placeholders: Rate = Field(
+        default=0.02, description="With %s, {name}, a URL, an e-mail address or tags, the same on both sides."
+    )
+    digits: Rate = Field(default=0.02, description="Numbers of two or more digits, once on each side, become others.")
+    emoji: Rate = Field(default=0.01, description="With the same emoji on both sides.")
+    fragments: Rate = Field(
+        default=0.05, description="One sentence of a pair whose sides have equally many, as a short pair of its own."
+    )
 
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -275,6 +352,11 @@ class TrainConfig(Section):
     )
     min_learning_rate: Annotated[float, Field(ge=0.0)] = Field(
         default=0.0, description="Floor below which the schedule does not go."
+    )
+    subword_sampling: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        default=None,
+        description="Train on segmentations drawn anew in each epoch: for bpe the share of merges left out (try 0.1), "
+        "for unigram the alpha of sampling (try 0.2; smaller = wilder); null = always the best one.",
     )
     max_steps: Annotated[Int, Field(ge=1)] = Field(default=100_000, description="Stop after this many steps.")
     max_epochs: Annotated[Int, Field(ge=1)] | None = Field(
@@ -407,6 +489,9 @@ class Config(Section):
     run: RunConfig = Field(description="The run as a whole: its name, its place, its seed.")
     data: DataConfig = Field(description="Where the pairs come from, which directions are learned, what is held out.")
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, description="The SentencePiece vocabulary.")
+    augment: AugmentConfig = Field(
+        default_factory=AugmentConfig, description="Additional training pairs that look like what people type."
+    )
     model: ModelConfig = Field(default_factory=ModelConfig, description="The Transformer.")
     train: TrainConfig = Field(default_factory=TrainConfig, description="How the model is trained and when it stops.")
     decode: DecodeConfig = Field(default_factory=DecodeConfig, description="How translations are searched.")

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from xyd.config.sections import FILE_READERS, RunConfig
+from xyd.config.inputs import FILE_READERS, PATH_FORMATS, ROLES
+from xyd.config.sections import RunConfig
 
 Key = tuple[str | int, ...]
 
@@ -315,20 +316,22 @@ def resolve_paths(source: Source) -> None:
     _absolute(source, ("data", "root"), None)
     root_text = source.value(("data", "root"))
     root = Path(root_text) if isinstance(root_text, str) else None
-    files: list[Key] = [("data", split, "files") for split in ("valid", "test")]
+    sources: list[Key] = [("data", "valid"), ("data", "test")]
     corpora = source.value(("data", "corpora"))
-    for index, corpus in enumerate(corpora if isinstance(corpora, list) else []):
-        key: Key = ("data", "corpora", index)
-        files.append((*key, "files"))
-        hf = corpus.get("hf") if isinstance(corpus, dict) else None
+    sources += [("data", "corpora", index) for index in range(len(corpora) if isinstance(corpora, list) else 0)]
+    for key in sources:
+        given = source.value(key)
+        if not isinstance(given, dict):
+            continue
+        for name in (*PATH_FORMATS, *(ROLES if "files" in given else ())):
+            _absolute(source, (*key, name), None, root)
+        hf = given.get("hf")
         if not isinstance(hf, dict) or not isinstance(hf.get("path"), str):
             continue
         if hf["path"].startswith((".", "/", "~")):
             _absolute(source, (*key, "hf", "path"), None, root)
         elif hf["path"] in FILE_READERS:
             _absolute(source, (*key, "hf", "data_files"), None, root)
-    for mapping in files:
-        _absolute(source, mapping, None, root)
 
 
 def _absolute(source: Source, key: Key, folder: Path | None, root: Path | None = None) -> None:

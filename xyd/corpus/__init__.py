@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xyd.config import Config, FilesSplit, directions
+from xyd.augment import Augmenter
+from xyd.config import Config, FilesSplit, SplitConfig, directions, used_directions
+from xyd.corpus.augmented import Augmented
+from xyd.corpus.explain import explain as explain_place
 from xyd.corpus.fate import (
     REASONS,
     SPLITS,
@@ -25,25 +28,39 @@ from xyd.corpus.fate import (
     Fate,
     decide,
     hold_reserve,
+    rule,
+    time_facts,
     tokenizer_texts,
     use_reserve,
 )
-from xyd.corpus.inputs import fingerprint, input_hashes, is_prepared, tokenizer_path
-from xyd.corpus.pairs import CorpusCount, Pairs, read_corpora, read_held_out
-from xyd.corpus.rows import PreparedSplit, RowWriter, sorted_pair
+from xyd.corpus.inputs import content_order, fingerprint, input_hashes, is_prepared, tokenizer_path
+from xyd.corpus.pairs import CorpusCount, Pairs, read_corpora, read_held_out, sorted_pair
+from xyd.corpus.rows import PreparedSplit, RowWriter
 from xyd.corpus.summary import corpus_entry, corpus_lines, input_entries, table
 from xyd.errors import DataError
 from xyd.files import RunDir, atomic_write, sha256_file
 from xyd.formats import ReadReport
-from xyd.splitting import TRAIN
-from xyd.text import RULES_VERSION
+from xyd.sampling import Mixture
+from xyd.splitting import KINDS, TRAIN
+from xyd.text import RULES_VERSION, Tally
 from xyd.tokenizer import Tokenizer, train_tokenizer
 
-__all__ = ["PreparedSplit", "fingerprint", "input_hashes", "is_prepared", "open_split", "prepare", "sorted_pair"]
-
-RULE = "connected groups of pairs sharing a folded side; more than 20 pairs: train; the rest in seeded hash order"
+__all__ = [
+    "PreparedSplit",
+    "explain",
+    "fingerprint",
+    "input_hashes",
+    "is_prepared",
+    "mixture",
+    "open_split",
+    "prepare",
+    "sorted_pair",
+]
 
 Say = Callable[[str], None]
+
+ORDER = "order.json"
+"""Beside the prepared data: positions in `data.corpora` of the corpora that the manifest and the rows count from 0."""
 
 
 def open_split(run: RunDir, name: str) -> PreparedSplit:
@@ -52,6 +69,24 @@ def open_split(run: RunDir, name: str) -> PreparedSplit:
     if name not in manifest["files"]:
         raise DataError(f"{run.root}: the run has no {name} split; set data.{name} in the config")
     return PreparedSplit(run.data_dir / f"{name}.arrow", manifest["directions"])
+
+
+def explain(config: Config, run: RunDir, place: str) -> str:
+    """What became of the pairs at `place` (`train.en:17`, or only the number) in the prepared data of `run`."""
+    splits = {name: open_split(run, name) for name in _manifest(run)["files"]}
+    return explain_place(config, run, place, splits, _order(run))
+
+
+def _order(run: RunDir) -> list[int]:
+    order: list[int] = json.loads((run.data_dir / ORDER).read_text(encoding="utf-8"))
+    return order
+
+
+def mixture(config: Config, run: RunDir, split: PreparedSplit) -> Mixture:
+    """How often each row of the train split is seen, from the weights, caps and temperature of `config`."""
+    corpora = [config.data.corpora[position] for position in _order(run)]
+    weights, caps = [corpus.weight for corpus in corpora], [corpus.cap for corpus in corpora]
+    return Mixture(split.direction, split.corpus, weights, caps, config.data.temperature, config.run.seed)
 
 
 def _manifest(run: RunDir) -> dict[str, Any]:
@@ -75,16 +110,20 @@ def _manifest(run: RunDir) -> dict[str, Any]:
     return manifest
 
 
-def prepare(config: Config, run: RunDir, say: Say, tokenizer_from: Path | None = None) -> dict[str, Any]:
+def prepare(
+    config: Config, run: RunDir, say: Say, tokenizer_from: Path | None = None, strict: bool = False
+) -> dict[str, Any]:
     """Prepare the data of a run; returns the manifest. At once if it is prepared already from the same content.
 
     Args:
         tokenizer_from: a run directory or a model file to take the tokenizer from instead of training one.
+        strict: refuse corpora that overlap with the user's own valid and test files, not just leave the overlap out.
 
     Raises DataError for corpora that cannot be used; until they are read and split, earlier data stays as it is.
     """
     hashes = input_hashes(config, run)
     current = fingerprint(config, tokenizer_from, hashes)
+    order = content_order(config, hashes)
     if run.manifest_path.exists():
         try:
             manifest = _manifest(run)
@@ -92,9 +131,12 @@ def prepare(config: Config, run: RunDir, say: Say, tokenizer_from: Path | None =
             say(f"data: prepared anew: {error}")
         else:
             if manifest.get("fingerprint") == current:
+                if strict:
+                    _refuse_overlap(manifest["overlap"], manifest["corpora"])
                 gone = [path for path in hashes if not Path(path).exists()]
                 missed = f"; no longer there: {', '.join(gone)}" if gone else ""
                 say(f"data: already prepared from the same inputs and settings ({run.data_dir}){missed}")
+                atomic_write(run.data_dir / ORDER, json.dumps(order))
                 return manifest
             say("data: prepared anew: inputs or settings have changed")
     run.data_dir.mkdir(parents=True, exist_ok=True)
@@ -104,7 +146,11 @@ def prepare(config: Config, run: RunDir, say: Say, tokenizer_from: Path | None =
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     try:
-        return _prepare(config, run, say, tokenizer_from, current, hashes, work)
+        corpora = [config.data.corpora[position] for position in order]
+        ordered = config.model_copy(update={"data": config.data.model_copy(update={"corpora": corpora})})
+        manifest = _prepare(ordered, run, say, tokenizer_from, strict, current, hashes, work)
+        atomic_write(run.data_dir / ORDER, json.dumps(order))
+        return manifest
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -114,6 +160,7 @@ def _prepare(
     run: RunDir,
     say: Say,
     tokenizer_from: Path | None,
+    strict: bool,
     current: str,
     hashes: dict[str, str | None],
     work: Path,
@@ -122,22 +169,24 @@ def _prepare(
     language_pairs = sorted({sorted_pair(*direction) for direction in wanted})
     seed, max_ids = config.run.seed, config.model.max_length - 1
     report = ReadReport()
-    pairs = Pairs(work / "corpora.arrow", language_pairs)
+    pairs = Pairs(work / "corpora.arrow", language_pairs, config.data.split)
     counts = read_corpora(config, pairs, report)
     held_out: dict[str, Pairs] = {}
-    quotas: dict[str, dict[int, int]] = {}
+    left_out: dict[str, Tally] = {}
+    own_keys = SplitConfig(fold_digits=config.data.split.fold_digits)
     for name, split in (("valid", config.data.valid), ("test", config.data.test)):
         if isinstance(split, FilesSplit):
-            held_out[name] = Pairs(work / f"{name}.arrow", language_pairs)
-            read_held_out(config, split, held_out[name], report)
-        elif split is not None:
-            quotas[name] = dict.fromkeys(range(len(language_pairs)), split)
+            held_out[name] = Pairs(work / f"{name}.arrow", language_pairs, own_keys)
+            left_out[name] = read_held_out(config, split, held_out[name], report)
 
-    fate, overlap = decide(config.data, pairs, held_out, quotas, seed)
+    decision = decide(config.data, pairs, held_out, seed)
+    fate = decision.fate
     for numbers, batch in pairs.batches(fate < TRAIN):
         for number, origin in zip(numbers, batch.column("origin").to_pylist(), strict=True):
             counts[pairs.corpus[number]].dropped.add(REASONS[int(fate[number])], origin)
-    hold_reserve(pairs, fate, quotas, seed, max_ids)
+    if strict:
+        _refuse_overlap(decision.overlap, [corpus_entry(count) for count in counts])
+    hold_reserve(pairs, decision, seed, max_ids)
     _balance(pairs, fate, counts)
 
     run.manifest_path.unlink(missing_ok=True)  # from here on the files beside it change
@@ -152,10 +201,13 @@ def _prepare(
         fate[number] = TOO_MANY_TOKENS
         counts[pairs.corpus[number]].dropped.add(REASONS[TOO_MANY_TOKENS], origin)
 
-    rows = RowWriter(tokenizer, wanted, max_ids)
+    rows = RowWriter(tokenizer, wanted, max_ids, [used_directions(config, corpus) for corpus in config.data.corpora])
     rows.drop_too_long(pairs, fate > TRAIN, drop)
-    use_reserve(pairs, fate, quotas, seed)
-    split_rows: dict[str, Any] = {"rule": RULE, "seed": seed}
+    use_reserve(pairs, decision, seed)
+    held_out_keys = [side[fate > TRAIN] for side in (pairs.keys.a, pairs.keys.b)]
+    held_out_keys += [side for own in held_out.values() for side in (own.keys.a, own.keys.b)]
+    augmented = Augmented(Augmenter(config.augment, seed), tokenizer, max_ids, np.concatenate(held_out_keys))
+    split_rows: dict[str, Any] = {"rule": rule(config.data.split), "seed": seed}
     over_length: dict[str, Any] = {}
     files: dict[str, int] = {}
     for name, number in SPLITS.items():
@@ -165,13 +217,17 @@ def _prepare(
             first_id = len(pairs) + (len(held_out["valid"]) if name == "test" and "valid" in held_out else 0)
             everything = np.ones(len(own), bool)
             split_rows[name], over_length[name] = rows.write(path, own, everything, first_id, with_text=True, drop=None)
-        elif name == "train" or name in quotas:
-            split_rows[name], _ = rows.write(path, pairs, fate == number, 0, with_text=name != "train", drop=drop)
+        elif name == "train":
+            split_rows[name], _ = rows.write(path, pairs, fate == TRAIN, 0, False, drop, augmented)
+        elif name in decision.quotas or (name == "test" and config.data.has_test):
+            split_rows[name], _ = rows.write(path, pairs, fate == number, 0, with_text=True, drop=drop)
         else:
             path.unlink(missing_ok=True)
             continue
         files[name] = path.stat().st_size
     _balance(pairs, fate, counts)
+    if pairs.times is not None:
+        decision.facts["time"] = time_facts(pairs, fate)
 
     manifest = {
         "fingerprint": current,
@@ -181,7 +237,11 @@ def _prepare(
         "inputs": input_entries(hashes, report),
         "corpora": [corpus_entry(count) for count in counts],
         "split": split_rows,
-        "overlap": overlap,
+        "left_out": {name: tally.as_dict() for name, tally in left_out.items()},
+        "augmented": dict(augmented.rows),
+        "augmented_left_out": dict(augmented.left_out),
+        "groups": decision.facts,
+        "overlap": decision.overlap,
         "over_length": over_length,
         "tokenizer": {
             "sha256": tokenizer.sha256,
@@ -191,9 +251,33 @@ def _prepare(
         },
         "files": files,
     }
-    say(table(manifest, {name: max(quota.values()) for name, quota in quotas.items()}))
+    asked = {
+        name: {"-".join(pairs.language_pairs[lp]): size for lp, size in quota.items()}
+        for name, quota in decision.quotas.items()
+    }
+    say(table(manifest, asked))
     atomic_write(run.manifest_path, json.dumps(manifest, ensure_ascii=False, indent=1) + "\n")
     return manifest
+
+
+def _refuse_overlap(overlap: Mapping[str, Any], corpora: Sequence[Mapping[str, Any]]) -> None:
+    """What --strict does: DataError with the counts and first places, if any pair of train is in valid or test."""
+    kinds = [kind for kind in KINDS if overlap.get(kind)]
+    between = {kind: count for kind, count in overlap.get("valid_in_test", {}).items() if count}
+    if not kinds and not between:
+        return
+    lines = ["--strict: the corpora overlap with your own valid and test files"] if kinds else []
+    for kind in kinds:
+        places = [place for entry in corpora for place in entry["dropped"][f"overlap_{kind}"]["first"]]
+        more = ", …" if overlap[kind] > len(places[:10]) else ""
+        lines.append(f"  {kind.replace('_', ' ')}: {overlap[kind]:,} pairs: {', '.join(places[:10])}{more}")
+    if between:
+        counts = ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in between.items())
+        lines.append(f"--strict: your valid files overlap with your test files: {counts}")
+    lines.append(
+        "take these pairs out, or leave out --strict: what is in train only is then removed from it and counted"
+    )
+    raise DataError("\n".join(lines))
 
 
 def _taken_tokenizer(path: Path, targets: list[str], run: RunDir) -> Tokenizer:

@@ -6,19 +6,18 @@ on, and of these an even sample of the whole corpus is kept: many corpora are so
 
 from __future__ import annotations
 
-import glob
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from xyd.cleaning import Cleaner
-from xyd.config import Config, CorpusConfig, FilesSplit, directions
-from xyd.corpus.pairs import corpus_name
-from xyd.corpus.rows import sorted_pair
+from xyd.config import Config, CorpusConfig, FilesSplit, directions, used_directions
+from xyd.corpus.pairs import sorted_pair
 from xyd.errors import DataError, XydError
-from xyd.formats import ReadReport, read_corpus, read_files
+from xyd.formats import ReadReport, local_files, read_corpus, source_name
 from xyd.text import SentencePair, Tally, normalise
 
 MAX_SAMPLE = 20_000  # pairs of a corpus that are drawn, evenly over all of it, at most
@@ -83,24 +82,40 @@ def take_census(config: Config, seconds: float) -> list[Census]:
 def count_held_out(config: Config, split: FilesSplit) -> Counter[tuple[str, str]]:
     """Pairs of the user's own valid or test files, by sorted pair of languages. Raises DataError as reading does."""
     wanted = sorted({sorted_pair(*direction) for direction in directions(config)})
-    stream = read_files(split.files, wanted, encoding=config.data.encoding, on_bad_utf8="error", report=ReadReport())
-    return Counter(sorted_pair(pair.src_lang, pair.tgt_lang) for pair in stream)
+    stream = read_corpus(split, wanted, encoding=config.data.encoding, on_bad_utf8="error", report=ReadReport())
+    return Counter(sorted_pair(pair.src_lang, pair.tgt_lang) for pair in stream if pair.flaw is None)
+
+
+def held_out(config: Config, languages: tuple[str, str], pairs: float) -> float:
+    """Of so many pairs of these languages, those that valid and test take away by their sizes."""
+    kfold = config.data.split.kfold
+    taken = sum(asked(split, languages, pairs) for split in (config.data.valid, config.data.test))
+    return taken + (pairs / kfold if kfold else 0.0)
+
+
+def asked(split: Any, languages: tuple[str, str], pairs: float) -> float:
+    """Pairs of these languages that a split of a given size holds, of so many; 0 for one of files."""
+    if isinstance(split, dict):
+        split = next((size for name, size in split.items() if sorted_pair(*name.split("-")) == languages), 0)
+    if isinstance(split, float):
+        return max(1.0, split * pairs)
+    return split if isinstance(split, int) else 0.0
 
 
 def _look(config: Config, corpus: CorpusConfig, end: float) -> Census:
-    census, data, report = Census(corpus_name(corpus)), config.data, ReadReport()
+    census, data, report = Census(source_name(corpus)), config.data, ReadReport()
     if _is_remote(corpus):
         census.is_remote = True
         return census
-    wanted = sorted({sorted_pair(*direction) for direction in directions(config)})
-    cleaner = Cleaner(data)
+    used = sorted({sorted_pair(*name.split("-")) for name in used_directions(config, corpus)})
     try:
-        stream = read_corpus(corpus, wanted, encoding=data.encoding, on_bad_utf8=data.on_bad_utf8, report=report)
-        census.is_whole = _count(census, stream, cleaner, data.max_characters, end)
+        cleaner = Cleaner(corpus.filters)
+        stream = read_corpus(corpus, used, encoding=data.encoding, on_bad_utf8=data.on_bad_utf8, report=report)
+        census.is_whole = _count(census, stream, cleaner, corpus.filters.max_characters, end)
     except DataError as error:
         census.problem = error
     if not census.is_whole:
-        census.share = _share(report)
+        census.share = _share(corpus, report)
     return census
 
 
@@ -125,7 +140,7 @@ def _count(census: Census, stream: Iterator[SentencePair], cleaner: Cleaner, max
 def _cleaned(census: Census, pair: SentencePair, cleaner: Cleaner) -> SentencePair | None:
     census.looked_at += 1
     src, tgt = normalise(pair.src), normalise(pair.tgt)
-    reason = pair.flaw or cleaner.reason(src, tgt)
+    reason = pair.flaw or cleaner.reason(src, tgt, pair)
     if reason is None:
         return SentencePair(src, tgt, pair.src_lang, pair.tgt_lang, pair.origin)
     census.dropped.add(reason, pair.origin)
@@ -140,17 +155,15 @@ def tokens_by_rule(text: str) -> int:
     return max(1, round((len(text) - unspaced) / CHARACTERS + unspaced / UNSPACED_CHARACTERS))
 
 
-def _share(report: ReadReport) -> float | None:
-    """Of the bytes of a plain file; of a packed one or a data set it is not known."""
-    for name, file in report.files.items():
-        path = Path(name)
-        if file.bytes and path.is_file() and path.suffix not in (".gz", ".xz", ".zst", ".bz2"):
-            return min(1.0, file.bytes / path.stat().st_size)
-    return None
+def _share(corpus: CorpusConfig, report: ReadReport) -> float | None:
+    """Of the bytes of plain files; of packed ones, tables without lines and data sets it is not known."""
+    files = local_files(corpus)
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    read = sum(file.bytes for file in report.files.values())
+    is_plain = not any(path.suffix in (".gz", ".xz", ".zst", ".bz2") for path in files)
+    return min(1.0, read / size) if is_plain and read and size else None
 
 
 def _is_remote(corpus: CorpusConfig) -> bool:
     """Whether reading it would fetch it from the hub first."""
-    if corpus.hf is None or corpus.hf.data_files is not None:
-        return False
-    return not Path(corpus.hf.path).exists() and not glob.glob(corpus.hf.path)
+    return corpus.hf is not None and corpus.hf.data_files is None and not Path(corpus.hf.path).exists()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
-from xyd.config import Config, CorpusConfig, FilesSplit, directions
+from xyd.config import PATH_FORMATS, Config, FilesSplit, HfConfig, SourceConfig, directions
 from xyd.files import RunDir, sha256_bytes, sha256_file
+from xyd.formats import local_files
 from xyd.text import RULES_VERSION
 
-FORMAT_VERSION = "1"
+FORMAT_VERSION = "2"
 """Raise it when `prepare` writes other rows from the same inputs than before."""
 
 
@@ -20,12 +23,14 @@ def input_hashes(config: Config, run: RunDir | None = None) -> dict[str, str | N
 
     Of a file that is gone, what the manifest of `run` says: data prepared from it does not need it any more.
     """
-    paths = [path for corpus in config.data.corpora for _, path in _corpus_inputs(corpus)]
-    for split in (config.data.valid, config.data.test):
-        if isinstance(split, FilesSplit):
-            paths += [Path(path) for path in split.files.values()]
     recorded = _recorded_hashes(run) if run is not None else {}
+    paths = [path for source in _sources(config) for path in _source_files(source, recorded)]
     return {str(p): _sha256(p) or (None if p.exists() else recorded.get(str(p))) for p in dict.fromkeys(paths)}
+
+
+def _sources(config: Config) -> list[SourceConfig]:
+    own = [split for split in (config.data.valid, config.data.test) if isinstance(split, FilesSplit)]
+    return [*config.data.corpora, *own]
 
 
 def _recorded_hashes(run: RunDir) -> dict[str, str | None]:
@@ -45,19 +50,18 @@ def fingerprint(
     `hashes`: what `input_hashes` said, if it is known already. Data sets of the hub count by name and revision.
     """
     hashes = input_hashes(config) if hashes is None else hashes
-    data = config.data.model_dump(mode="json", exclude={"root"})
-    for corpus, entry in zip(config.data.corpora, data["corpora"], strict=True):
-        entry["content"] = {name: hashes[str(path)] for name, path in _corpus_inputs(corpus)}
-        entry.pop("files")
+    data = config.data.model_dump(mode="json", exclude={"root", "temperature", "corpora"})
+    data["corpora"] = sorted(_settings(corpus, hashes) for corpus in config.data.corpora)
     for name in ("valid", "test"):
         split = getattr(config.data, name)
         if isinstance(split, FilesSplit):
-            data[name] = {lang: hashes[str(path)] for lang, path in split.files.items()}
+            data[name] = _settings(split, hashes)
     decides = {
         "format": FORMAT_VERSION,
         "rules": RULES_VERSION,
         "data": data,
         "directions": directions(config),
+        "augment": config.augment.model_dump(mode="json") if config.augment.scale else None,
         "tokenizer": config.tokenizer.model_dump(mode="json"),
         "tokenizer_from": _sha256(tokenizer_path(tokenizer_from)) if tokenizer_from else None,
         "max_length": config.model.max_length,
@@ -77,21 +81,60 @@ def is_prepared(config: Config, run: RunDir) -> bool:
         return False
 
 
+def content_order(config: Config, hashes: Mapping[str, str | None]) -> list[int]:
+    """Positions in `data.corpora` in an order that content and settings decide: that of the manifest and the rows.
+
+    So which of several repeats stays, and the order of rows, do not depend on the order in the config. `hashes`: from
+    `input_hashes`.
+    """
+    corpora = config.data.corpora
+    names = [(_settings(corpus, hashes), list(map(str, _source_files(corpus, hashes)))) for corpus in corpora]
+    return sorted(range(len(corpora)), key=names.__getitem__)
+
+
+def _settings(source: SourceConfig, hashes: Mapping[str, str | None]) -> str:
+    """What decides the pairs of a source, as text: the content of its files, and its settings."""
+    # A file that lies elsewhere is no other data, and how often pairs are seen does not change which there are.
+    moved = {*PATH_FORMATS, *source.side_files, "weight", "cap"}
+    entry = source.model_dump(mode="json", exclude=moved)
+    return json.dumps({**entry, "content": _content(source, hashes)}, sort_keys=True)
+
+
 def _sha256(path: Path) -> str | None:
     """None for a file that cannot be read: the reader will say what is wrong with it."""
     return sha256_file(path) if path.is_file() else None
 
 
-def _corpus_inputs(corpus: CorpusConfig) -> Iterator[tuple[str, Path]]:
-    """(name, path) of a corpus's local files."""
-    if corpus.files is not None:
-        yield from ((lang, Path(path)) for lang, path in corpus.files.items())
-        return
-    assert corpus.hf is not None
-    given = corpus.hf.data_files
+def _content(source: SourceConfig, hashes: Mapping[str, str | None]) -> dict[str, Any]:
+    """What the files of a source hold, by language or, in the order in which they are read, as a list."""
+    if by_language := source.files_by_language | source.side_files:
+        return {"format": source.format, **{name: hashes[str(path)] for name, path in by_language.items()}}
+    if source.hf is not None:
+        return {"format": "hf", **{name: hashes[str(path)] for name, path in _hub_files(source.hf)}}
+    return {"format": source.format, "files": [hashes[str(path)] for path in _source_files(source, hashes)]}
+
+
+def _source_files(source: SourceConfig, known: Mapping[str, str | None]) -> list[Path]:
+    """The local files of a source, in the order of reading; of a folder or glob that is gone, those `known` from it."""
+    if source.hf is not None:
+        return [path for _, path in _hub_files(source.hf)]
+    files = local_files(source)
+    if files and all(path.exists() or str(path) in known for path in files):
+        return files
+    gone = [
+        path
+        for path in sorted(map(Path, known), key=lambda path: (path.name, str(path)))
+        if any(path.is_relative_to(given) or fnmatch(str(path), str(given)) for given in source.paths)
+    ]
+    return gone or files
+
+
+def _hub_files(hf: HfConfig) -> Iterator[tuple[str, Path]]:
+    """(name, path) of a data set's local files."""
+    given = hf.data_files
     groups = given.values() if isinstance(given, dict) else [given] if given else []
     patterns = [str(one) for group in groups for one in ([group] if isinstance(group, str) else group)]
-    folder = Path(corpus.hf.path)
+    folder = Path(hf.path)
     if folder.is_dir():
         patterns = [str(Path(glob.escape(str(folder))) / pattern) for pattern in patterns or ["**/*"]]
     for pattern in patterns:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +16,9 @@ import pyarrow as pa
 
 from xyd import splitting
 from xyd.cleaning import Cleaner
-from xyd.config import Config, CorpusConfig, FilesSplit
-from xyd.formats import ReadReport, read_corpus, read_files
+from xyd.config import Config, FilesSplit, SplitConfig, used_directions
+from xyd.corpus.pool import in_order
+from xyd.formats import ReadReport, read_corpus, source_name
 from xyd.splitting import PairKeys
 from xyd.text import SentencePair, Tally, faults, normalise
 
@@ -27,49 +31,135 @@ _PAIR_SCHEMA = pa.schema(
 )
 
 
-class Pairs:
-    """Pairs kept by pass 1: their text in an Arrow file, their keys and numbers in memory.
+@dataclass(frozen=True)
+class Chunk:
+    """Some neighbouring pairs of one corpus, or of a split of the user's own (-1), as they were read."""
+
+    corpus: int
+    pairs: list[tuple[Any, ...]]  # the fields of SentencePair: tuples travel between processes much faster
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What is left of a chunk: the texts kept, their keys and numbers, and what befell the others."""
+
+    texts: pa.RecordBatch
+    keys: list[npt.NDArray[np.uint64]]  # side a, side b, exact pair
+    language_pair: npt.NDArray[np.int16]
+    corpus: npt.NDArray[np.int16]
+    longest: npt.NDArray[np.int32]
+    documents: npt.NDArray[np.uint64] | None  # where documents stay together
+    times: list[tuple[str | None, str]] | None  # (time, origin), where pairs are split by time
+    read: int
+    dropped: Tally
+    changed: Tally
+
+
+class Digester:
+    """Chunk → Digest: normalise, clean, hash. Knows nothing of other chunks, so many can work at once.
 
     Side a of a pair is that of the language which sorts first, so the order of languages in a config does not matter.
     """
 
-    def __init__(self, path: Path, language_pairs: list[tuple[str, str]]) -> None:
+    def __init__(self, pairs: Pairs, cleaners: Sequence[Cleaner]) -> None:
+        """`pairs`: that the digests are made for. `cleaners`: one for each corpus."""
+        self._index = {languages: number for number, languages in enumerate(pairs.language_pairs)}
+        self._split = pairs.split
+        self._cleaners = cleaners
+
+    def __call__(self, chunk: Chunk) -> Digest:
+        cleaner = self._cleaners[chunk.corpus] if chunk.corpus >= 0 else None  # the user's own lines stay as they are
+        dropped, changed = Tally(), Tally()
+        rows: list[tuple[str, str, str | None, str | None, str]] = []
+        keys: tuple[list[int], list[int], list[int]] = ([], [], [])
+        language_pair: list[int] = []
+        longest: list[int] = []
+        documents: list[int] | None = [] if self._split.group_by == "group" else None
+        times: list[tuple[str | None, str]] | None = [] if self._split.order == "time" else None
+        for values in chunk.pairs:
+            pair = SentencePair(*values)
+            if pair.flaw is not None:
+                dropped.add(pair.flaw, pair.origin)
+                continue
+            src, tgt = normalise(pair.src), normalise(pair.tgt)
+            if src != pair.src or tgt != pair.tgt:
+                changed.add_all({*faults(pair.src), *faults(pair.tgt)}, pair.origin)
+            if cleaner is not None and (reason := cleaner.reason(src, tgt, pair)) is not None:
+                dropped.add(reason, pair.origin)
+                continue
+            a, b, raw_a, raw_b, lang_a, lang_b = src, tgt, pair.src, pair.tgt, pair.src_lang, pair.tgt_lang
+            if lang_a > lang_b:
+                a, b, raw_a, raw_b, lang_a, lang_b = b, a, raw_b, raw_a, lang_b, lang_a
+            rows.append((a, b, raw_a if raw_a != a else None, raw_b if raw_b != b else None, pair.origin))
+            keys[0].append(splitting.key(lang_a, a, self._split.fold_digits))
+            keys[1].append(splitting.key(lang_b, b, self._split.fold_digits))
+            keys[2].append(splitting.exact_key(lang_a, a, lang_b, b))
+            language_pair.append(self._index[lang_a, lang_b])
+            longest.append(max(_num_bytes(a), _num_bytes(b)))
+            if documents is not None:
+                documents.append(splitting.document_key(pair.group))
+            if times is not None:
+                times.append((pair.time, pair.origin))
+        columns = [[_valid_utf8(text) for text in column] for column in zip(*rows, strict=True)] or [[]] * 5
+        return Digest(
+            pa.record_batch(columns, schema=_PAIR_SCHEMA),
+            [np.array(column, np.uint64) for column in keys],
+            np.array(language_pair, np.int16),
+            np.full(len(rows), chunk.corpus, np.int16),
+            np.array(longest, np.int32),
+            None if documents is None else np.array(documents, np.uint64),
+            times,
+            len(chunk.pairs),
+            dropped,
+            changed,
+        )
+
+
+_FIELDS = attrgetter(*(field.name for field in fields(SentencePair)))
+
+
+def chunks(corpus: int, pairs: Iterable[SentencePair]) -> Iterator[Chunk]:
+    """The pairs of one corpus, some at a time."""
+    stream = map(_FIELDS, pairs)
+    while rows := list(islice(stream, BATCH_ROWS)):
+        yield Chunk(corpus, rows)
+
+
+class Pairs:
+    """Pairs kept by pass 1: their text in an Arrow file, their keys and numbers in memory."""
+
+    def __init__(self, path: Path, language_pairs: list[tuple[str, str]], split: SplitConfig | None = None) -> None:
+        """`split`: how they will be split, which decides what must be remembered of each pair."""
         self.path = path
         self.language_pairs = language_pairs
-        self._index = {languages: number for number, languages in enumerate(language_pairs)}
-        self._keys = [array("Q"), array("Q"), array("Q")]
-        self._language_pair, self._corpus, self._longest = array("h"), array("h"), array("i")
-        self._rows: list[tuple[str, str, str | None, str | None, str]] = []
+        self.split = split or SplitConfig()
+        self.clock = splitting.Clock()
 
-    def fill(self, pairs: Iterable[tuple[int, SentencePair, str, str]]) -> None:
-        """Draw (corpus, pair, normalised src, normalised tgt) until the end."""
+    def fill(self, digests: Iterable[Digest]) -> None:
+        """Draw the digests until the end."""
+        keys: tuple[array[int], array[int], array[int]] = (array("Q"), array("Q"), array("Q"))
+        language_pair, corpus, longest = array("h"), array("h"), array("i")
+        documents, times = array("Q"), array("d")
         with pa.OSFile(str(self.path), "wb") as file, pa.ipc.new_stream(file, _PAIR_SCHEMA) as writer:
-            for corpus, pair, src, tgt in pairs:
-                self._add(corpus, pair, src, tgt)
-                if len(self._rows) == BATCH_ROWS:
-                    self._flush(writer)
-            self._flush(writer)
-        self.keys = PairKeys(*(np.frombuffer(keys, np.uint64) for keys in self._keys))
-        self.language_pair = np.frombuffer(self._language_pair, np.int16)
-        self.corpus = np.frombuffer(self._corpus, np.int16)
-        self.longest = np.frombuffer(self._longest, np.int32)  # UTF-8 bytes of the longer side
-
-    def _add(self, corpus: int, pair: SentencePair, src: str, tgt: str) -> None:
-        sides = sorted([(pair.src_lang, src, pair.src), (pair.tgt_lang, tgt, pair.tgt)])
-        (lang_a, a, raw_a), (lang_b, b, raw_b) = sides
-        self._rows.append((a, b, raw_a if raw_a != a else None, raw_b if raw_b != b else None, pair.origin))
-        self._keys[0].append(splitting.key(lang_a, a))
-        self._keys[1].append(splitting.key(lang_b, b))
-        self._keys[2].append(splitting.exact_key(lang_a, a, lang_b, b))
-        self._language_pair.append(self._index[lang_a, lang_b])
-        self._corpus.append(corpus)
-        self._longest.append(max(_num_bytes(a), _num_bytes(b)))
-
-    def _flush(self, writer: pa.RecordBatchWriter) -> None:
-        if self._rows:
-            columns = [[_valid_utf8(text) for text in column] for column in zip(*self._rows, strict=True)]
-            writer.write_batch(pa.record_batch(columns, schema=_PAIR_SCHEMA))
-            self._rows.clear()
+            for digest in digests:
+                if len(digest.texts):
+                    writer.write_batch(digest.texts)
+                for column, hashes in zip(keys, digest.keys, strict=True):
+                    column.frombytes(hashes.tobytes())
+                language_pair.frombytes(digest.language_pair.tobytes())
+                corpus.frombytes(digest.corpus.tobytes())
+                longest.frombytes(digest.longest.tobytes())
+                if digest.documents is not None:
+                    documents.frombytes(digest.documents.tobytes())
+                if digest.times is not None:
+                    times.extend(self.clock.read(time, origin) for time, origin in digest.times)
+        self.keys = PairKeys(*(np.frombuffer(column, np.uint64) for column in keys))
+        self.language_pair = np.frombuffer(language_pair, np.int16)
+        self.corpus = np.frombuffer(corpus, np.int16)
+        self.longest = np.frombuffer(longest, np.int32)  # UTF-8 bytes of the longer side
+        # Key of the document, 0 for none, and the time, minus infinity for none; None where they do not matter.
+        self.documents = np.frombuffer(documents, np.uint64) if self.split.group_by == "group" else None
+        self.times = np.frombuffer(times, np.float64) if self.split.order == "time" else None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -83,6 +173,10 @@ class Pairs:
                 if len(chosen):
                     yield start + chosen, batch.take(pa.array(chosen)) if len(chosen) < len(batch) else batch
                 start += len(batch)
+
+
+def sorted_pair(a: str, b: str) -> tuple[str, str]:
+    return (a, b) if a < b else (b, a)
 
 
 def _num_bytes(text: str) -> int:
@@ -106,46 +200,49 @@ class CorpusCount:
 
 
 def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[CorpusCount]:
-    cleaner = Cleaner(config.data)
-    counts = [CorpusCount(corpus_name(corpus), 0, Tally(), Tally()) for corpus in config.data.corpora]
+    """Fill `pairs` with what is kept of all corpora; returns what became of each."""
+    counts = [CorpusCount(source_name(corpus), 0, Tally(), Tally()) for corpus in config.data.corpora]
 
-    def kept() -> Iterator[tuple[int, SentencePair, str, str]]:
+    def read() -> Iterator[Chunk]:
         for number, corpus in enumerate(config.data.corpora):
-            count = counts[number]
-            for pair in read_corpus(
+            used = {tuple(sorted(name.split("-"))) for name in used_directions(config, corpus)}
+            language_pairs = [languages for languages in pairs.language_pairs if languages in used]
+            stream = read_corpus(
                 corpus,
-                pairs.language_pairs,
+                language_pairs,
                 encoding=config.data.encoding,
                 on_bad_utf8=config.data.on_bad_utf8,
                 report=report,
-            ):
-                count.read += 1
-                if pair.flaw is not None:
-                    count.dropped.add(pair.flaw, pair.origin)
-                    continue
-                src, tgt = normalise(pair.src), normalise(pair.tgt)
-                if src != pair.src or tgt != pair.tgt:
-                    count.changed.add_all({*faults(pair.src), *faults(pair.tgt)}, pair.origin)
-                reason = cleaner.reason(src, tgt)
-                if reason is not None:
-                    count.dropped.add(reason, pair.origin)
-                else:
-                    yield number, pair, src, tgt
+            )
+            yield from chunks(number, stream)
 
-    pairs.fill(kept())
+    def counted(digests: Iterable[tuple[int, Digest]]) -> Iterator[Digest]:
+        for number, digest in digests:
+            counts[number].read += digest.read
+            counts[number].dropped.merge(digest.dropped)
+            counts[number].changed.merge(digest.changed)
+            yield digest
+
+    digester = Digester(pairs, [Cleaner(corpus.filters) for corpus in config.data.corpora])
+    pairs.fill(counted(in_order(lambda chunk: (chunk.corpus, digester(chunk)), read())))
     return counts
 
 
-def corpus_name(corpus: CorpusConfig) -> str:
-    if corpus.files is not None:
-        return " + ".join(Path(path).name for path in corpus.files.values())
-    assert corpus.hf is not None
-    return "/".join(filter(None, (corpus.hf.path, corpus.hf.name))) + f"[{corpus.hf.split}]"
+def read_held_out(config: Config, split: FilesSplit, pairs: Pairs, report: ReadReport) -> Tally:
+    """The user's own valid or test pairs: every one is kept as it is, and a line that cannot be read is an error.
 
+    What the format itself sets aside (a fuzzy entry, a cue alone) is left out and comes back, counted.
+    """
+    left_out = Tally()
 
-def read_held_out(config: Config, split: FilesSplit, pairs: Pairs, report: ReadReport) -> None:
-    """The user's own valid or test files: every line is kept as it is, so a line that cannot be read is an error."""
-    stream = read_files(
-        split.files, pairs.language_pairs, encoding=config.data.encoding, on_bad_utf8="error", report=report
-    )
-    pairs.fill((-1, pair, normalise(pair.src), normalise(pair.tgt)) for pair in stream)
+    def usable() -> Iterator[SentencePair]:
+        for pair in read_corpus(
+            split, pairs.language_pairs, encoding=config.data.encoding, on_bad_utf8="error", report=report
+        ):
+            if pair.flaw is not None:
+                left_out.add(pair.flaw, pair.origin)
+            else:
+                yield pair
+
+    pairs.fill(map(Digester(pairs, []), chunks(-1, usable())))
+    return left_out

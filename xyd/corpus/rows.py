@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -13,20 +14,44 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xyd.corpus.pairs import BATCH_ROWS, Mask, Pairs
+from xyd.corpus.augmented import Augmented, AugmentedRows
+from xyd.corpus.pairs import BATCH_ROWS, Mask, Pairs, sorted_pair
+from xyd.corpus.pool import in_order
 from xyd.errors import DataError
 from xyd.files import atomic_write
 from xyd.tokenizer import Tokenizer
 
+Ints = npt.NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.number)
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """Rows of a batch of pairs; how many and how many of them are over-long, by direction; (pair, origin) left out."""
+
+    batch: pa.RecordBatch
+    rows: Counter[int]
+    over: Counter[int]
+    dropped: list[tuple[int, str]]
+    augmented: AugmentedRows | None
 
 
 class RowWriter:
     """Writes a split: ids of both sides, one row per pair and direction."""
 
-    def __init__(self, tokenizer: Tokenizer, directions: list[tuple[str, str]], max_ids: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        directions: list[tuple[str, str]],
+        max_ids: int,
+        corpus_directions: Sequence[Collection[str]],
+    ) -> None:
+        """`corpus_directions`: of each corpus, the directions its pairs are used for."""
         self.tokenizer = tokenizer
         self.directions = directions
+        names = ["-".join(direction) for direction in directions]
+        # The last row is for the user's own valid and test pairs, which belong to no corpus (-1).
+        self._is_used = np.array([[name in own for name in names] for own in [*corpus_directions, names]])
         self.max_ids = max_ids
 
     def write(
@@ -37,20 +62,34 @@ class RowWriter:
         first_id: int,
         with_text: bool,
         drop: Callable[[int, str], None] | None,
+        augmented: Augmented | None = None,
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Write the selected pairs; returns rows and over-long rows by direction.
+        """Write the selected pairs; returns rows and over-long rows by direction, without those of `augmented`.
 
         `drop` hears (pair, origin) of each pair left out for its length; without it over-long pairs are kept.
+        `augmented` makes additional rows, which stand behind those of the pairs they were made from.
         """
         rows: Counter[int] = Counter()
         over: Counter[int] = Counter()
+        schema = _row_schema(with_text)
+
+        def encode(item: tuple[Ints, pa.RecordBatch]) -> _Encoded:
+            return self._encode(pairs, *item, first_id, schema, drop is not None, augmented)
 
         def write(file: BinaryIO) -> None:
             waiting: list[pa.RecordBatch] = []
-            schema = _row_schema(with_text)
             with pa.ipc.new_stream(file, schema) as writer:
-                for numbers, batch in pairs.batches(select):
-                    waiting.append(self._encode(pairs, numbers, batch, first_id, schema, rows, over, drop))
+                for encoded in in_order(encode, pairs.batches(select)):
+                    rows.update(encoded.rows)
+                    over.update(encoded.over)
+                    for number, origin in encoded.dropped:
+                        assert drop is not None
+                        drop(number, origin)
+                    waiting.append(encoded.batch)
+                    if encoded.augmented is not None:
+                        assert augmented is not None
+                        augmented.count(encoded.augmented)
+                        waiting.append(encoded.augmented.batch)
                     if sum(map(len, waiting)) >= BATCH_ROWS:
                         _write_together(writer, waiting)
                 _write_together(writer, waiting)
@@ -64,49 +103,41 @@ class RowWriter:
     def drop_too_long(self, pairs: Pairs, select: Mask, drop: Callable[[int, str], None]) -> None:
         """Tell `drop` (pair, origin) of each selected pair that has a side of more than `max_ids` tokens."""
         for numbers, batch in pairs.batches(select):
-            self._drop(numbers, batch, self._ids(batch)[2], drop)
+            for number, origin in _chosen(numbers, batch, self._ids(batch)[2]):
+                drop(number, origin)
 
-    @staticmethod
-    def _drop(
-        numbers: npt.NDArray[np.int64], batch: pa.RecordBatch, too_long: Mask, drop: Callable[[int, str], None]
-    ) -> None:
-        for position in np.flatnonzero(too_long).tolist():
-            drop(int(numbers[position]), batch.column("origin")[position].as_py())
-
-    def _ids(self, batch: pa.RecordBatch) -> tuple[list[list[int]], npt.NDArray[np.int64], Mask]:
+    def _ids(self, batch: pa.RecordBatch) -> tuple[list[list[int]], Ints, Mask]:
         """Ids of all sides a, then of all sides b; their lengths; which pairs are too long."""
-        ids = self.tokenizer.encode_batch(batch.column("a").to_pylist() + batch.column("b").to_pylist())
+        ids = self.tokenizer.encode_normalised(batch.column("a").to_pylist() + batch.column("b").to_pylist())
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
         return ids, lengths, np.any(lengths.reshape(2, -1) > self.max_ids, axis=0)
 
     def _encode(
         self,
         pairs: Pairs,
-        numbers: npt.NDArray[np.int64],
+        numbers: Ints,
         batch: pa.RecordBatch,
         first_id: int,
         schema: pa.Schema,
-        rows: Counter[int],
-        over: Counter[int],
-        drop: Callable[[int, str], None] | None,
-    ) -> pa.RecordBatch:
+        must_fit: bool,
+        augmented: Augmented | None,
+    ) -> _Encoded:
         size = len(batch)
         ids, lengths, too_long = self._ids(batch)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         values = np.fromiter(chain.from_iterable(ids), np.int32, int(offsets[-1]))
         sides = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
-        fits = np.ones(size, bool)
-        if drop is not None:
-            fits = ~too_long
-            self._drop(numbers, batch, too_long, drop)
+        fits = ~too_long if must_fit else np.ones(size, bool)
+        rows: Counter[int] = Counter()
+        over: Counter[int] = Counter()
 
-        positions: list[npt.NDArray[np.int64]] = []
+        positions: list[Ints] = []
         direction_numbers: list[npt.NDArray[np.int16]] = []
-        src: list[npt.NDArray[np.int64]] = []
-        tgt: list[npt.NDArray[np.int64]] = []
+        src: list[Ints] = []
+        tgt: list[Ints] = []
         for number, (src_lang, tgt_lang) in enumerate(self.directions):
             own = pairs.language_pair[numbers] == pairs.language_pairs.index(sorted_pair(src_lang, tgt_lang))
-            position = np.flatnonzero(own & fits)
+            position = np.flatnonzero(own & fits & self._is_used[pairs.corpus[numbers], number])
             rows[number] += len(position)
             over[number] += int(too_long[position].sum())
             positions.append(position)
@@ -120,13 +151,24 @@ class RowWriter:
             sides.take(src_rows),
             sides.take(tgt_rows),
             pa.array(np.concatenate(direction_numbers)[order]),
+            pa.array(pairs.corpus[numbers[place]]),
             pa.array(first_id + numbers[place]),
             batch.column("origin").take(pa.array(place)),
         ]
         if "src_text" in schema.names:
             texts = pa.concat_arrays([pc.coalesce(batch.column("raw_" + side), batch.column(side)) for side in "ab"])
             columns += [texts.take(src_rows), texts.take(tgt_rows)]
-        return pa.record_batch(columns, schema=schema)
+        dropped = _chosen(numbers, batch, ~fits)
+        used = self._is_used[pairs.corpus[numbers]] & fits[:, None]
+        more = None
+        if augmented is not None:
+            more = augmented.make(pairs, numbers, batch, used, self.directions, first_id, schema)
+        return _Encoded(pa.record_batch(columns, schema=schema), rows, over, dropped, more)
+
+
+def _chosen(numbers: Ints, batch: pa.RecordBatch, select: Mask) -> list[tuple[int, str]]:
+    """(pair, origin) of the selected ones."""
+    return [(int(numbers[i]), batch.column("origin")[i].as_py()) for i in np.flatnonzero(select).tolist()]
 
 
 def _row_schema(with_text: bool) -> pa.Schema:
@@ -135,6 +177,7 @@ def _row_schema(with_text: bool) -> pa.Schema:
         ("src_ids", ids),
         ("tgt_ids", ids),
         ("direction", pa.int16()),
+        ("corpus", pa.int16()),
         ("pair_id", pa.int64()),
         ("origin", pa.string()),
     ]
@@ -149,10 +192,6 @@ def _write_together(writer: pa.RecordBatchWriter, waiting: list[pa.RecordBatch])
         waiting.clear()
 
 
-def sorted_pair(a: str, b: str) -> tuple[str, str]:
-    return (a, b) if a < b else (b, a)
-
-
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -160,6 +199,7 @@ class PreparedSplit:
     """One prepared split, memory-mapped. Nothing is tokenised or copied on opening.
 
     `src_lengths`, `tgt_lengths` (N,) int32: bare ids per row · `direction` (N,) int16: index into `directions` ·
+    `corpus` (N,) int16: the corpus, in the order of the manifest; -1 in valid and test files of the user's own ·
     `pair_id` (N,) int64: the pair, whose rows in several directions share it.
     """
 
@@ -178,6 +218,7 @@ class PreparedSplit:
         self.src_lengths = self._lengths("src_ids")
         self.tgt_lengths = self._lengths("tgt_ids")
         self.direction: npt.NDArray[np.int16] = _joined(self._table, "direction", np.int16)
+        self.corpus: npt.NDArray[np.int16] = _joined(self._table, "corpus", np.int16)
         self.pair_id: npt.NDArray[np.int64] = _joined(self._table, "pair_id", np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -216,6 +257,16 @@ class PreparedSplit:
     def origin(self, row: int) -> str:
         """Where the pair came from, such as `train.en:17`."""
         return self._text("origin", row)
+
+    def origins_from(self, origin: str) -> list[str]:
+        """This origin, if there are rows from it, and those of the rows that augmentation made of it."""
+        column = self._table.column("origin")
+        is_from = pc.or_(pc.equal(column, origin), pc.starts_with(column, f"{origin} ("))
+        return pc.unique(column.filter(is_from)).to_pylist()
+
+    def rows_of(self, origin: str) -> list[int]:
+        """All rows from this origin."""
+        return np.flatnonzero(pc.equal(self._table.column("origin"), origin).to_numpy()).tolist()
 
     def _text(self, column: str, row: int) -> str:
         assert column in self._table.column_names, f"{self.path.name} keeps no {column}"

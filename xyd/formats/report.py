@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 
 @dataclass
 class FileReport:
-    """What was found while reading one file, or one data set (whose rows count as lines)."""
+    """What was found while reading one file or data set."""
 
     lines: int = 0
+    """Where a format has no lines: rows, units or documents."""
     bytes: int = 0
     """As read, after decompression; 0 for a data set."""
     bom: int = 0

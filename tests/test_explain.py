@@ -1,0 +1,42 @@
+"""`xyd prepare --explain`: every fate of a pair is told truly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_corpus import lines, make_config, pick, prepared, write
+
+from xyd.corpus import explain
+from xyd.errors import DataError
+
+
+def test_every_fate_is_told(tmp_path: Path) -> None:
+    texts = pick(lines(80), "en", "fr")
+    texts["en"][2], texts["fr"][2] = "", "Rien."
+    texts["en"][3], texts["fr"][3] = texts["en"][0], texts["fr"][0]
+    texts["en"][4] = texts["fr"][4] = "OK then, it is the same."
+    texts["en"][5] += "\u200b  !"
+    texts["en"][6] = "very " * 40 + "long ."
+    texts["fr"][6] = "très " * 40 + "long ."
+    files = write(tmp_path, "train", texts)
+    own = write(tmp_path, "own", {lang: [rows[10], rows[11]] for lang, rows in texts.items()})
+    own_texts = {"en": [texts["en"][10].upper(), "Something else."], "fr": ["Tout autre.", "Autre chose."]}
+    own = write(tmp_path, "own", own_texts)
+    config = make_config(tmp_path, [files], valid={"files": own}, test=5)
+    _, run = prepared(config)
+
+    def told(place: str) -> str:
+        return explain(config, run, place)
+
+    assert "in train: en-fr, fr-en" in told("train.en:1") or "in test: en-fr, fr-en" in told("train.en:1")
+    assert told("train.fr:1") == told("1") == told("train.en:1"), "the other file, or only the number, means the same"
+    assert "dropped: empty (" in told("3")
+    assert "dropped: the same pair is in t" in told("4")
+    assert "from train.en:1" in told("4")
+    assert "dropped: identical (" in told("5")
+    assert "changed (zero_width, whitespace)" in told("6")
+    assert "dropped: too_many_tokens (" in told("7")
+    assert "dropped: overlap with valid: the same en text, folded, in own.en:1" in told("11")
+    with pytest.raises(DataError, match=r"--explain 81: no pair comes from there; the corpora are train\.en"):
+        told("81")
