@@ -4,10 +4,11 @@ The modules, in the order a sentence pair meets them:
 
 - ``cli`` verbs and flags; ``config`` the YAML and its special ids
 - ``errors``, ``text``, ``files``, ``memory``, ``allocator``, ``distributed``, ``runlog`` the ground that all stand on
-- ``formats`` files as users bring them → ``SentencePair``; ``cleaning`` filters, each counted; ``splitting`` leak-safe
-  groups → train, valid, test; ``augment`` robustness pairs; ``tokenizer`` SentencePiece; ``corpus`` all of these →
-  Arrow and manifest.json (``tokenizer_report`` what became of the text); ``subwords`` segmentations drawn at random;
-  ``batching`` rows → padded ``Batch``
+- ``formats`` files as users bring them → ``SentencePair``; ``cleaning`` filters, each counted; ``health`` what is
+  wrong with a corpus; ``splitting`` leak-safe groups → train, valid, test; ``augment`` robustness pairs; ``tokenizer``
+  SentencePiece; ``corpus`` all of these → Arrow and manifest.json (``tokenizer_report`` what became of the text);
+  ``sampling`` how often each corpus and direction is seen; ``subwords`` segmentations drawn at random; ``batching``
+  rows → padded ``Batch``
 - ``model`` the Transformer; ``loss`` a sum and a count; ``optim`` parameter groups and schedules; ``decode`` greedy,
   beam, sampling over ids; ``checkpoint`` weights and state on disk
 - ``search`` ids → hypotheses in batches, with ``quantize`` for cheap products and ``capture`` for GPUs

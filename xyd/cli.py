@@ -181,6 +181,24 @@ def _folds(config: Any, fold: int | None) -> list[Any]:
     return [with_fold(config, number) for number in range(1, split.kfold + 1)]
 
 
+def _inspect(options: argparse.Namespace) -> int:
+    config = _load_config(options)
+    from xyd.corpus.inspection import inspect
+    from xyd.files import RunDir, atomic_write
+    from xyd.health.page import page
+    from xyd.health.table import table
+
+    found = inspect(config)
+    print(table(found["corpora"]))
+    run = RunDir(Path(config.run.dir) / config.run.name)
+    as_json: Path = options.json or run.health_path
+    as_page: Path = options.html or run.health_path.with_suffix(".html")
+    atomic_write(as_json, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+    atomic_write(as_page, page(found["corpora"], f"Health of the data of {config.run.name}"))
+    print(f"\nwritten: {as_json}, {as_page} (with examples)")
+    return 0
+
+
 def _translate(options: argparse.Namespace) -> int:
     if options.n_best > 1 and options.format != "jsonl":
         raise ConfigError(f"--n-best {options.n_best} needs --format jsonl: text has one translation a line")
@@ -372,6 +390,11 @@ def _parser() -> argparse.ArgumentParser:
         help="time some real steps, half a minute at most; without it time is by rule (default: --measure)",
     )
     plan.add_argument("--json", action="store_true", help="print JSON instead of lines")
+
+    inspect = _verb(verbs, "inspect", _inspect, "what is wrong with the data: counts, first lines, examples")
+    _config_flags(inspect)
+    inspect.add_argument("--json", type=Path, metavar="FILE", help="(default: health.json in the run directory)")
+    inspect.add_argument("--html", type=Path, metavar="FILE", help="one page (default: health.html beside it)")
 
     translate = _verb(verbs, "translate", _translate, "translate lines; a prompt at a terminal")
     _run_flags(translate)

@@ -176,6 +176,11 @@ class RunDir:
         return self.root / "manifest.json"
 
     @property
+    def health_path(self) -> Path:
+        """The health report on the corpora; beside it the same as health.html, if it was asked for."""
+        return self.root / "health.json"
+
+    @property
     def tokenizer_path(self) -> Path:
         """The SentencePiece model."""
         return self.root / "tokenizer.model"

@@ -40,6 +40,7 @@ from xyd.corpus.summary import corpus_entry, corpus_lines, input_entries, table
 from xyd.errors import DataError
 from xyd.files import RunDir, atomic_write, sha256_file
 from xyd.formats import ReadReport
+from xyd.health.table import table as health_table
 from xyd.sampling import Mixture
 from xyd.splitting import KINDS, TRAIN
 from xyd.text import RULES_VERSION, Tally
@@ -188,6 +189,9 @@ def _prepare(
         _refuse_overlap(decision.overlap, [corpus_entry(count) for count in counts])
     hold_reserve(pairs, decision, seed, max_ids)
     _balance(pairs, fate, counts)
+    health = [count.health.finish() for count in counts]
+    say(health_table(health))
+    atomic_write(run.health_path, json.dumps({"corpora": health}, ensure_ascii=False, indent=1) + "\n")
 
     run.manifest_path.unlink(missing_ok=True)  # from here on the files beside it change
     targets = sorted({tgt for _, tgt in wanted})

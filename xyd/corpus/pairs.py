@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
@@ -19,10 +20,13 @@ from xyd.cleaning import Cleaner
 from xyd.config import Config, FilesSplit, SplitConfig, used_directions
 from xyd.corpus.pool import in_order
 from xyd.formats import ReadReport, read_corpus, source_name
+from xyd.health import Health
 from xyd.splitting import PairKeys
 from xyd.text import SentencePair, Tally, faults, normalise
 
 BATCH_ROWS = 8192
+FULLY_LOOKED_AT = 1_000_000
+"""Pairs of a corpus and a pair of languages that the health report looks at one by one; of those after, a sample."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -50,9 +54,9 @@ class Digest:
     longest: npt.NDArray[np.int32]
     documents: npt.NDArray[np.uint64] | None  # where documents stay together
     times: list[tuple[str | None, str]] | None  # (time, origin), where pairs are split by time
-    read: int
     dropped: Tally
     changed: Tally
+    normalised: list[tuple[str, str]]  # both sides of every pair of the chunk, for the health report
 
 
 class Digester:
@@ -70,6 +74,7 @@ class Digester:
     def __call__(self, chunk: Chunk) -> Digest:
         cleaner = self._cleaners[chunk.corpus] if chunk.corpus >= 0 else None  # the user's own lines stay as they are
         dropped, changed = Tally(), Tally()
+        normalised: list[tuple[str, str]] = []
         rows: list[tuple[str, str, str | None, str | None, str]] = []
         keys: tuple[list[int], list[int], list[int]] = ([], [], [])
         language_pair: list[int] = []
@@ -78,10 +83,11 @@ class Digester:
         times: list[tuple[str | None, str]] | None = [] if self._split.order == "time" else None
         for values in chunk.pairs:
             pair = SentencePair(*values)
+            src, tgt = normalise(pair.src), normalise(pair.tgt)
+            normalised.append((src, tgt))
             if pair.flaw is not None:
                 dropped.add(pair.flaw, pair.origin)
                 continue
-            src, tgt = normalise(pair.src), normalise(pair.tgt)
             if src != pair.src or tgt != pair.tgt:
                 changed.add_all({*faults(pair.src), *faults(pair.tgt)}, pair.origin)
             if cleaner is not None and (reason := cleaner.reason(src, tgt, pair)) is not None:
@@ -109,9 +115,9 @@ class Digester:
             np.array(longest, np.int32),
             None if documents is None else np.array(documents, np.uint64),
             times,
-            len(chunk.pairs),
             dropped,
             changed,
+            normalised,
         )
 
 
@@ -196,12 +202,17 @@ class CorpusCount:
     read: int
     dropped: Tally
     changed: Tally
+    health: Health
     kept: int = 0
 
 
 def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[CorpusCount]:
     """Fill `pairs` with what is kept of all corpora; returns what became of each."""
-    counts = [CorpusCount(source_name(corpus), 0, Tally(), Tally()) for corpus in config.data.corpora]
+    names = [source_name(corpus) for corpus in config.data.corpora]
+    # Repeats are found and dropped by their keys, later.
+    health = [Health(name, full_until=FULLY_LOOKED_AT, repeats=False) for name in names]
+    counts = [CorpusCount(name, 0, Tally(), Tally(), of_it) for name, of_it in zip(names, health, strict=True)]
+    under_way: deque[Chunk] = deque()
 
     def read() -> Iterator[Chunk]:
         for number, corpus in enumerate(config.data.corpora):
@@ -214,17 +225,23 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
                 on_bad_utf8=config.data.on_bad_utf8,
                 report=report,
             )
-            yield from chunks(number, stream)
+            for chunk in chunks(number, stream):
+                under_way.append(chunk)
+                yield chunk
 
-    def counted(digests: Iterable[tuple[int, Digest]]) -> Iterator[Digest]:
-        for number, digest in digests:
-            counts[number].read += digest.read
-            counts[number].dropped.merge(digest.dropped)
-            counts[number].changed.merge(digest.changed)
+    def counted(digests: Iterable[Digest]) -> Iterator[Digest]:
+        for digest in digests:
+            chunk = under_way.popleft()
+            count = counts[chunk.corpus]
+            count.read += len(chunk.pairs)
+            count.dropped.merge(digest.dropped)
+            count.changed.merge(digest.changed)
+            for values, (src, tgt) in zip(chunk.pairs, digest.normalised, strict=True):
+                count.health.add(SentencePair(*values), src, tgt)
             yield digest
 
     digester = Digester(pairs, [Cleaner(corpus.filters) for corpus in config.data.corpora])
-    pairs.fill(counted(in_order(lambda chunk: (chunk.corpus, digester(chunk)), read())))
+    pairs.fill(counted(in_order(digester, read())))
     return counts
 
 

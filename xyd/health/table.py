@@ -1,0 +1,82 @@
+"""The report as plain text: only what was found, one line each, and what to do about it once at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_SHOWN = 4
+
+
+def table(corpora: Sequence[Mapping[str, Any]]) -> str:
+    """Of the reports of some corpora, as `Health.finish` gives them."""
+    lines: list[str] = []
+    met: dict[str, str] = {}
+    for corpus in corpora:
+        for part in corpus["languages"]:
+            lines += _part(corpus["corpus"], part)
+            met |= {found["name"]: f"{found['meaning']}. {_capital(found['advice'])}." for found in part["findings"]}
+    if met:
+        lines += ["", *(f"{name}: {_capital(text)}" for name, text in met.items())]
+    return "\n".join(lines)
+
+
+def _part(corpus: str, part: Mapping[str, Any]) -> list[str]:
+    src, tgt = part["src_lang"], part["tgt_lang"]
+    lines = [f"health of {corpus}, {src}-{tgt}: {part['pairs']:,} pairs"]
+    if part["sampling"]:
+        lines.append(f"  looked at {part['looked_at']:,} of them: {part['sampling']}")
+    lines.append("  " + length_line(part))
+    if not part["findings"]:
+        lines.append("  nothing found")
+    for found in part["findings"]:
+        if found["name"] == "shifted_block":
+            lines += [f"  {'shifted_block':<16} {block['pairs']:>10,}  {block_text(block)}" for block in blocks(part)]
+        else:
+            lines.append(f"  {found['name']:<16} {found['count']:>10,}  {places(found)}")
+    return lines
+
+
+def blocks(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The shifted blocks that are shown."""
+    found: list[Mapping[str, Any]] = part["shifted_blocks"]
+    return found[:20]
+
+
+def block_text(block: Mapping[str, Any]) -> str:
+    """Where a shifted block is and where its translations are."""
+    where = " or ".join(
+        f"{abs(offset):,} {'line' if abs(offset) == 1 else 'lines'} {'below' if offset > 0 else 'above'}"
+        for offset in block["offsets"]
+    )
+    where = f"stand {where}" if where else "were not found near; order lost, or other texts"
+    return f"{block['from']} to {block['to'].rsplit(':', 1)[-1]}: the translations {where}"
+
+
+def places(found: Mapping[str, Any]) -> str:
+    """The first places of a finding; a file name is given once for all its lines."""
+    by_file: dict[str, list[str]] = {}
+    for origin in found["first"][:_SHOWN]:
+        name, _, number = origin.rpartition(":")
+        by_file.setdefault(name, []).append(number)
+    more = ", …" if found["count"] > _SHOWN else ""
+    return "; ".join(f"{name}:{', '.join(numbers)}" if name else numbers[0] for name, numbers in by_file.items()) + more
+
+
+def length_line(part: Mapping[str, Any]) -> str:
+    """Lengths of both sides in a line."""
+    lengths = part["lengths"]
+    sides = [
+        f"{part[f'{side}_lang']} {_count(lengths[side]['median'])} (99 % up to {_count(lengths[side]['p99'])}, "
+        f"longest {_count(lengths[side]['longest'])})"
+        for side in ("src", "tgt")
+    ]
+    return f"median length in characters: {', '.join(sides)}; ratio {lengths['ratio']['median']:.2f}"
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
