@@ -11,6 +11,7 @@ import torch
 from toy import Toy, assert_same_run, lines, run_of, weights
 
 from xyd import distributed, step
+from xyd.batching import shape
 from xyd.config import BOS_ID, ModelConfig
 from xyd.errors import XydError
 from xyd.model import Transformer
@@ -245,11 +246,11 @@ def test_step_0_computes_the_largest_micro_batch_and_the_one_with_the_longest_ro
     short = np.argsort(np.maximum(gradient.split.src_lengths, gradient.split.tgt_lengths))[:30]
     plan = [[short[:10], np.array([longest])], [short[10:30]]]
     used, shapes = gradient.rehearse(plan)
-    assert shapes == [gradient.shape(short[10:30]), gradient.shape(np.array([longest]))]
+    assert shapes == [shape(gradient.split, short[10:30]), shape(gradient.split, np.array([longest]))]
     assert used.peak > 10e6
     assert used.growth >= 0
     assert not gradient.gradients.buffer.any()
-    assert gradient.rehearse([[np.array([longest])]])[1] == [gradient.shape(np.array([longest]))]
+    assert gradient.rehearse([[np.array([longest])]])[1] == [shape(gradient.split, np.array([longest]))]
 
 
 @pytest.mark.need(4)

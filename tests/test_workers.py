@@ -29,7 +29,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(distributed, "num_cores", lambda: cores)
         monkeypatch.setattr(memory, "free", lambda: free)
-        monkeypatch.setattr(workers, "_speed", speed)
+        monkeypatch.setattr(workers, "speed", speed)
 
     return pretend
 
@@ -187,5 +187,5 @@ def test_nothing_of_a_measurement_stays(
     monkeypatch.setattr(workers, "MEASURE_SECONDS", 0.2)
     config = toy.config(tmp_path, "train.workers=auto")
     before = sorted(run_of(config).root.rglob("*"))
-    assert workers._tokens_per_second(config, run_of(config), CPU) > 100
+    assert workers._tokens_per_second(config, workers.prepared_material(run_of(config)), CPU) > 100
     assert sorted(run_of(config).root.rglob("*")) == before

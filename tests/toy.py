@@ -97,6 +97,19 @@ class Toy:
         return load(self.yaml, [f"run.dir={root}", *overrides])
 
 
+def toy_config(corpus: Path, *overrides: str) -> Config:
+    """The toy run of the files in `corpus`, unprepared, to be made in the folder `runs` beside it."""
+    return load(corpus / "toy.yaml", [f"run.dir={corpus.parent / 'runs'}", *overrides])
+
+
+def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file's time and content, every folder's name."""
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes()) if path.is_file() else (0, b"")
+        for path in sorted(folder.rglob("*"))
+    }
+
+
 def run_of(config: Config) -> RunDir:
     return RunDir(Path(config.run.dir) / config.run.name)
 

@@ -15,8 +15,10 @@ The modules, in the order a sentence pair meets them:
 - ``translate`` texts → translations, with ``guards`` against long texts and loops; ``lines`` the same for files,
   ``prompt`` for people; ``evaluate`` NLL, BLEU, chrF → ``report``
 - ``train`` the loop, ``kfold`` several of it; ``step`` the gradient of a step, in halves where memory is too little;
-  ``workers`` how many processes; ``plan`` what it says before step 1; ``progress`` what it knows of itself; ``resume``
+  ``workers`` how many processes; ``plan`` what a model takes; ``progress`` what it knows of itself; ``resume``
   start, go on, or leave alone; ``finish`` average, choose, test
+- ``init`` a config fitted to a corpus; ``check`` everything that can fail, tried small; ``planner`` what a run takes,
+  with the data that ``outlook`` foresees
 
 Public API: ``load(run)`` → ``Translator``; ``Translator``; ``Trainer``. They are imported when first used, so that
 ``import xyd`` and ``xyd --help`` answer without torch.

@@ -178,6 +178,22 @@ def _argsort(values: np.ndarray) -> np.ndarray:
     return np.argsort(values.astype(np.int16) if fits else values, kind="stable")
 
 
+def shape(split: Split, rows: np.ndarray) -> tuple[int, int, int]:
+    """B, S and T of a micro-batch."""
+    return len(rows), int(split.src_lengths[rows].max()) + 1, int(split.tgt_lengths[rows].max()) + 1
+
+
+def extremes(split: Split, steps: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """The largest micro-batch of a plan, by padded tokens, and, where it is another, the one with the longest row."""
+    everything = [rows for step in steps for rows in step]
+    sizes = np.array([len(rows) for rows in everything])
+    starts, rows = np.cumsum(sizes) - sizes, np.concatenate(everything)
+    S, T = (np.maximum.reduceat(lengths[rows] + 1, starts) for lengths in (split.src_lengths, split.tgt_lengths))
+    widths = S + T
+    largest, longest = int(np.argmax(sizes * widths)), int(np.argmax(widths))
+    return [everything[largest]] + ([everything[longest]] if widths[longest] > widths[largest] else [])
+
+
 def share(costs: Sequence[int], num_ranks: int) -> list[list[int]]:
     """Which micro-batches of a step each rank computes: the costliest first, each to the rank with least so far."""
     shares: list[list[int]] = [[] for _ in range(num_ranks)]

@@ -25,11 +25,12 @@ from xyd.errors import CheckpointError, ConfigError, DataError, XydError
 
 FAILED_LINES, BROKEN_PIPE, INTERRUPTED = 1, 141, 130
 
+_CORPUS_KINDS = ("tsv", "csv", "json", "jsonl", "parquet", "arrow", "tmx", "xliff", "po", "xml")  # keys of data.corpora
 _CHECKPOINTS = ("best", "averaged", "last")
 # What a person can mend about a file system, as opposed to what points to a defect of ours.
 _MENDABLE = (
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG,
-    errno.ENOENT, errno.EEXIST,
+    errno.ENOENT, errno.EEXIST, errno.EFBIG,
 )  # fmt: skip
 
 
@@ -134,6 +135,37 @@ def _prepare(options: argparse.Namespace) -> int:
         prepare(config, print if options.explain is None else _warn, options.strict)
         if options.explain is not None:
             print(explain(config, options.explain))
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    config = _load_config(options)
+    from xyd import planner
+
+    found = planner.make_plan(config, options.measure)
+    print(planner.as_json(found) if options.json else planner.report(found))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    config = _load_config(options)
+    from xyd.check import check
+
+    return check(config, print)
+
+
+def _init(options: argparse.Namespace) -> int:
+    from xyd.init import Request, write_config
+
+    given = {kind: path for kind in _CORPUS_KINDS if (path := getattr(options, kind)) is not None}
+    if len(given) > 1:
+        raise ConfigError(f"xyd init: one corpus at a time, got {' and '.join(f'--{kind}' for kind in given)}")
+    kind, path = next(iter(given.items()), (None, None))
+    request = Request(
+        options.out, options.src, options.tgt, kind, path, options.languages, options.directions == "forward",
+        options.name, options.force,
+    )  # fmt: skip
+    write_config(request, _warn)
     return 0
 
 
@@ -343,6 +375,22 @@ def _parser() -> argparse.ArgumentParser:
         )
         verb.add_argument("--fold", type=_count, metavar="N", help="only this fold of data.split.kfold")
 
+    init = _verb(verbs, "init", _init, "write a config fitted to a corpus: its size, its languages")
+    _corpus_flags(init)
+
+    check = _verb(verbs, "check", _check, "try everything that can fail, in under two minutes, before training")
+    _config_flags(check)
+
+    plan = _verb(verbs, "plan", _plan, "forecast parameters, memory, time and disk of a run; trains nothing")
+    _config_flags(plan)
+    plan.add_argument(
+        "--measure",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="time some real steps, half a minute at most; without it time is by rule (default: --measure)",
+    )
+    plan.add_argument("--json", action="store_true", help="print JSON instead of lines")
+
     inspect = _verb(verbs, "inspect", _inspect, "what is wrong with the data: counts, first lines, examples")
     _config_flags(inspect)
     inspect.add_argument("--json", type=Path, metavar="FILE", help="(default: health.json in the run directory)")
@@ -410,6 +458,20 @@ def _set_flag(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="override a key, train.max_steps=500; repeatable",
     )
+
+
+def _corpus_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--src", type=Path, metavar="FILE", help="a.zh: text of one language, a line each")
+    parser.add_argument("--tgt", type=Path, metavar="FILE", help="a.en: the same lines in the other language")
+    for kind in _CORPUS_KINDS:
+        parser.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"one {kind} file that holds both languages")
+    parser.add_argument("--languages", metavar="L,L", help="zh,en: the languages; guessed from .zh and .en where given")
+    parser.add_argument(
+        "--directions", choices=("both", "forward"), default="both", help="forward = from --src to --tgt only"
+    )
+    parser.add_argument("--name", metavar="NAME", help="of the run (default: its languages, zh-en)")
+    parser.add_argument("--out", type=Path, default=Path("config.yaml"), metavar="YAML", help="(default: config.yaml)")
+    parser.add_argument("--force", action="store_true", help="replace the file that --out names")
 
 
 def _run_flags(parser: argparse.ArgumentParser) -> None:

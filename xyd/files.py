@@ -16,8 +16,9 @@ from xyd.errors import CheckpointError
 
 try:
     import fcntl
+    import resource
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = resource = None  # type: ignore[assignment]
 
 _CHUNK = 1 << 20
 
@@ -94,6 +95,14 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
     while not place.exists():
         place = place.parent
     return shutil.disk_usage(place).free
+
+
+def file_size_limit() -> int | None:
+    """Bytes that a file written by this process may have (`ulimit -f`); None where there is no limit."""
+    if resource is None:
+        return None  # type: ignore[unreachable]
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 class Lock:

@@ -55,7 +55,7 @@ def make_ready(
         say(f"--fresh: the old run was moved to {aside}")
     found = checkpoint.newest(run) if run.root.exists() else None
     if found is not None:
-        _check_changes(config, run, reset_schedule, say)
+        check_changes(config, run, reset_schedule, say)
         tokenizer_from = _check_data(config, run)
         state = TrainState(**checkpoint.load_state(found[0], torch.device("cpu"))["train_state"])
         reason = state.finished(config)
@@ -116,7 +116,8 @@ def _reported_step(run: RunDir) -> int | None:
     return step
 
 
-def _check_changes(config: Config, run: RunDir, reset_schedule: bool, say: Callable[[str], None]) -> None:
+def check_changes(config: Config, run: RunDir, reset_schedule: bool, say: Callable[[str], None]) -> None:
+    """Raises CheckpointError where the run was made with settings that it cannot go on with; says the other changes."""
     changes = differences(checkpoint.saved_config(run), config)
     lines = {
         remedy: [f"  {c.key}: {c.old} → {c.new}" for c in changes if c.remedy == remedy]

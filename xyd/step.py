@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from xyd import distributed, memory
-from xyd.batching import Split, make_batch, share
+from xyd.batching import Split, extremes, make_batch, shape, share
 from xyd.errors import XydError
 from xyd.loss import token_loss
 from xyd.model import Transformer, seed_dropout
@@ -63,13 +63,9 @@ class StepGradient:
         """Real target tokens, EOS included."""
         return sum(int(self.split.tgt_lengths[rows].sum()) + len(rows) for rows in micro_batches)
 
-    def shape(self, rows: np.ndarray) -> tuple[int, int, int]:
-        """B, S and T of a micro-batch."""
-        return len(rows), int(self.split.src_lengths[rows].max()) + 1, int(self.split.tgt_lengths[rows].max()) + 1
-
     def padded_tokens(self, rows: np.ndarray) -> int:
         """B·(S+T), what `train.max_tokens` bounds."""
-        B, S, T = self.shape(rows)
+        B, S, T = shape(self.split, rows)
         return B * (S + T)
 
     def compute(self, micro_batches: list[np.ndarray], step: int) -> None:
@@ -86,14 +82,12 @@ class StepGradient:
 
         Returns the memory they took, and their shapes (B,S,T). Raises XydError as `compute` does.
         """
-        everything = [rows for step in steps for rows in step]
-        largest = max(everything, key=self.padded_tokens)
-        longest = max(everything, key=lambda rows: sum(self.shape(rows)[1:]))
-        tried = [largest] if longest is largest else [largest, longest]
+        tried = extremes(self.split, steps)
+        self.gradients.zero()  # makes its pages real, so that they do not count as growth
         with memory.usage(self.device) as used:
             self._compute(tried, self.num_tokens(tried), step=0)
         self.gradients.zero()
-        return used, [self.shape(rows) for rows in tried]
+        return used, [shape(self.split, rows) for rows in tried]
 
     def _compute(self, parts: list[np.ndarray], num_tokens: int, step: int) -> None:
         """All parts; one that does not fit is halved, and all are computed again: some of it may be in the sum."""
@@ -103,7 +97,7 @@ class StepGradient:
             rows = self._try(parts, num_tokens, step)
             if rows is None:
                 return
-            B, S, T = self.shape(rows)
+            B, S, T = shape(self.split, rows)
             self.halved.append(f"{B} pairs of {S} + {T} tokens")
             self.too_large = min(self.too_large, self.padded_tokens(rows))
             if B == 1:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from xyd import checkpoint, corpus, distributed, plan
-from xyd.batching import Split, make_batch, plan_epoch, start_ids
+from xyd.batching import Split, extremes, make_batch, plan_epoch, shape, start_ids
 from xyd.config import Config, changes_steps
 from xyd.errors import DataError, NumericsError, XydError
 from xyd.evaluate import EvalReport, evaluate_split
@@ -362,7 +362,10 @@ class Trainer:
         self.log.say("\n".join(self.mixture.table(self.directions, names)))
         if self.sampled is not None:
             self.log.say(self.sampled.describe())
-        self.log.say(plan.describe(self.config, self.model, batch, is_bf16, free_bytes(self.run.root)))
+        shapes = [shape(self.split, rows) for rows in extremes(self.split, self.steps)]
+        is_on_gpu = self.device.type == "cuda"
+        free = free_bytes(self.run.root)
+        self.log.say(plan.describe(self.config, self.model, batch, shapes, is_bf16, free, is_on_gpu))
         precision = "bf16 with fp32 master weights" if is_bf16 else "fp32"
         self.log.say(
             f"device {self.device}, {precision}, {distributed.world_size()} worker(s) of {self.threads} thread(s), "

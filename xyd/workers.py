@@ -11,12 +11,13 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from xyd import corpus, distributed, memory, plan
-from xyd.batching import Split, plan_epoch, start_ids
+from xyd.batching import Split, extremes, plan_epoch, shape, start_ids
 from xyd.config import Config
 from xyd.errors import XydError
 from xyd.files import RunDir
@@ -33,6 +34,22 @@ START_SECONDS, WORTH_MINUTES = 20.0, 2.0  # forecasts: too short for a second pr
 STEP_LIMIT = 30.0  # seconds for one micro-batch, by forecast, beyond which nothing is measured
 SMALL = 20_000_000  # parameters up to which, by rule, a process a core is faster
 GAIN = 1.03  # by which more processes must be faster, since they take more memory
+
+
+class Material(NamedTuple):
+    """What steps are measured on."""
+
+    split: Split
+    vocab_size: int
+    start_ids: np.ndarray
+
+
+def prepared_material(run: RunDir) -> Material:
+    """The train split of a prepared run."""
+    tokenizer = Tokenizer.load(run.tokenizer_path)
+    return Material(
+        corpus.open_split(run, "train"), tokenizer.vocab_size, start_ids(tokenizer, manifest(run)["directions"])
+    )
 
 
 def choose_workers(config: Config, run: RunDir, device: torch.device, say: Callable[[str], None]) -> int:
@@ -66,25 +83,11 @@ def _of_the_run(run: RunDir, cores: int) -> int | None:
 
 def _choose(config: Config, run: RunDir, cores: int, say: Callable[[str], None]) -> tuple[int, str]:
     """The number of workers, and why."""
-    t = config.train
-    split = corpus.open_split(run, "train")
-    vocab_size = Tokenizer.load(run.tokenizer_path).vocab_size
+    t, material = config.train, prepared_material(run)
+    split = material.split
     with torch.device("meta"):
-        parameters = sum(p.numel() for p in Transformer(config.model, vocab_size).parameters())
-    is_bf16 = distributed.choose_dtype(t.precision, torch.device("cpu")) == torch.bfloat16
-    needed = plan.forecast(config, parameters, vocab_size, is_bf16).memory + plan.LIBRARIES
-    free = memory.free()
-    bounds = [
-        (cores // distributed.num_threads(t.threads, cores), "one core" if cores < 2 else "as train.threads asks"),
-        (
-            int(np.median([len(step) for step in _some_steps(config, split)])),
-            "a step is one micro-batch, which cannot be shared; a lower train.max_tokens would cut it",
-        ),
-    ]
-    if free is not None:
-        told = f"each takes {memory.gigabytes(needed)}, and {memory.gigabytes(free)} are free"
-        bounds.append((free // needed, told))
-    most, reason = min(bounds)
+        parameters = sum(p.numel() for p in Transformer(config.model, material.vocab_size).parameters())
+    most, reason = most_workers(config, material, parameters, cores)
     if most < 2:
         return 1, reason
 
@@ -100,8 +103,28 @@ def _choose(config: Config, run: RunDir, cores: int, say: Callable[[str], None])
     middle = 2 ** (most.bit_length() // 2)  # 2 of 4, 4 of 8 and of 16
     settings = sorted({1, most, middle} if most >= 4 else {1, most})
     say(f"workers: trying {', '.join(map(str, settings))} for some seconds each")
-    speeds = {workers: _speed(config, run, workers) for workers in settings}
+    speeds = {workers: speed(config, material, workers) for workers in settings}
     return fastest(config, speeds)
+
+
+def most_workers(config: Config, material: Material, parameters: int, cores: int) -> tuple[int, str]:
+    """How many processes could share the work on CPUs, and what does not allow more."""
+    t = config.train
+    is_bf16 = distributed.choose_dtype(t.precision, torch.device("cpu")) == torch.bfloat16
+    steps = _some_steps(config, material.split)
+    shapes = [shape(material.split, rows) for rows in extremes(material.split, steps)]
+    needed = plan.forecast(config, parameters, material.vocab_size, is_bf16, shapes).memory + plan.LIBRARIES
+    bounds = [
+        (cores // distributed.num_threads(t.threads, cores), "one core" if cores < 2 else "as train.threads asks"),
+        (
+            int(np.median([len(step) for step in steps])),
+            "a step is one micro-batch, which cannot be shared; a lower train.max_tokens would cut it",
+        ),
+    ]
+    if (free := memory.free()) is not None:
+        told = f"each takes {memory.gigabytes(needed)}, and {memory.gigabytes(free)} are free"
+        bounds.append((free // needed, told))
+    return min(bounds)
 
 
 def fastest(config: Config, speeds: dict[int, float]) -> tuple[int, str]:
@@ -123,9 +146,9 @@ def _setting(config: Config, workers: int) -> str:
     return f"{workers} of {threads} thread{'s' if threads > 1 else ''}"
 
 
-def _tokens(config: Config, split: corpus.PreparedSplit) -> int:
+def _tokens(config: Config, split: Split) -> int:
     """Target tokens that the run will see at most."""
-    t, epoch = config.train, int(split.tgt_lengths.sum()) + len(split)
+    t, epoch = config.train, int(split.tgt_lengths.sum()) + len(split.tgt_lengths)
     return min(t.max_steps * t.tokens_per_step, epoch * t.max_epochs if t.max_epochs else epoch * t.max_steps)
 
 
@@ -141,24 +164,24 @@ def _some_steps(config: Config, split: Split) -> list[list[np.ndarray]]:
     return [[rows[members] for members in step] for step in steps]
 
 
-def _speed(config: Config, run: RunDir, workers: int) -> float:
+def speed(config: Config, material: Material, workers: int) -> float:
     """Real target tokens per second of that many workers; 0 where they could not train."""
     receiver, sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
     with receiver, sender:
-        code = distributed.launch(_measure, workers, (config, run, sender))
+        code = distributed.launch(_measure, workers, (config, material, sender))
         if code in (130, 143):
             raise SystemExit(code)
         return float(receiver.recv()) if receiver.poll() else 0.0
 
 
-def _measure(config: Config, run: RunDir, sender: Connection) -> int:
+def _measure(config: Config, material: Material, sender: Connection) -> int:
     """Train for some seconds on this rank's share of real steps; rank 0 sends the tokens per second of all."""
-    device = torch.device("cpu")
+    device = distributed.choose_device(config.train.device)
     distributed.start(device)
     try:
-        speed = _tokens_per_second(config, run, device)
+        found = _tokens_per_second(config, material, device)
         if distributed.is_main():
-            sender.send(speed)
+            sender.send(found)
         return 0
     except XydError:
         return 2
@@ -166,21 +189,19 @@ def _measure(config: Config, run: RunDir, sender: Connection) -> int:
         distributed.stop()
 
 
-def _tokens_per_second(config: Config, run: RunDir, device: torch.device) -> float:
-    t, size = config.train, distributed.world_size()
+def _tokens_per_second(config: Config, material: Material, device: torch.device) -> float:
+    t, size, split = config.train, distributed.world_size(), material.split
     torch.set_num_threads(distributed.num_threads(t.threads, size))
     torch.manual_seed(config.run.seed)
-    split, tokenizer = corpus.open_split(run, "train"), Tokenizer.load(run.tokenizer_path)
-    model = Transformer(config.model, tokenizer.vocab_size)
+    model = Transformer(config.model, material.vocab_size).to(device)
     gradients = Gradients(model, distributed.choose_dtype(t.precision, device))
     optimizer = build_optimizer(model, t)
-    starts = start_ids(tokenizer, manifest(run)["directions"])
-    gradient = StepGradient(gradients, split, starts, t.label_smoothing, config.run.seed)
+    gradient = StepGradient(gradients, split, material.start_ids, t.label_smoothing, config.run.seed)
 
     def step(micro_batches: list[np.ndarray]) -> int:
         gradient.compute(micro_batches, 1)
         if distributed.is_main():
-            gradients.extras += torch.tensor(Sums(seconds=time.perf_counter() - began))
+            gradients.extras += torch.tensor(Sums(seconds=time.perf_counter() - began), device=device)
         distributed.sum_in_place(gradients.buffer)
         gradients.clip(float(gradients.norm()), 1.0)
         optimizer.step()

@@ -33,7 +33,7 @@ from xyd.corpus.fate import (
     tokenizer_texts,
     use_reserve,
 )
-from xyd.corpus.inputs import content_order, fingerprint, input_hashes, tokenizer_path
+from xyd.corpus.inputs import content_order, fingerprint, input_hashes, is_prepared, tokenizer_path
 from xyd.corpus.pairs import CorpusCount, Pairs, read_corpora, read_held_out, sorted_pair
 from xyd.corpus.rows import PreparedSplit, RowWriter
 from xyd.corpus.summary import corpus_entry, corpus_lines, input_entries, table
@@ -46,7 +46,17 @@ from xyd.splitting import KINDS, TRAIN
 from xyd.text import RULES_VERSION, Tally
 from xyd.tokenizer import Tokenizer, train_tokenizer
 
-__all__ = ["PreparedSplit", "explain", "fingerprint", "input_hashes", "mixture", "open_split", "prepare"]
+__all__ = [
+    "PreparedSplit",
+    "explain",
+    "fingerprint",
+    "input_hashes",
+    "is_prepared",
+    "mixture",
+    "open_split",
+    "prepare",
+    "sorted_pair",
+]
 
 Say = Callable[[str], None]
 

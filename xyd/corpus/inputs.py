@@ -70,6 +70,17 @@ def fingerprint(
     return sha256_bytes(json.dumps(decides, sort_keys=True).encode())
 
 
+def is_prepared(config: Config, run: RunDir) -> bool:
+    """Whether the run's data was made under these settings from files of these names; their content is not read."""
+    recorded = _recorded_hashes(run)
+    tokenizer_from = config.train.init_from
+    try:
+        current = [fingerprint(config, given, recorded) for given in {None, tokenizer_from, run.tokenizer_path}]
+        return bool(json.loads(run.manifest_path.read_text(encoding="utf-8"))["fingerprint"] in current)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def content_order(config: Config, hashes: Mapping[str, str | None]) -> list[int]:
     """Positions in `data.corpora` in an order that content and settings decide: that of the manifest and the rows.
 
