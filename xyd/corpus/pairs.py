@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xyd import splitting
 from xyd.cleaning import Cleaner
@@ -78,47 +79,57 @@ class Digester:
         rows: list[tuple[str, str, str | None, str | None, str]] = []
         keys: tuple[list[int], list[int], list[int]] = ([], [], [])
         language_pair: list[int] = []
-        longest: list[int] = []
+        fold_digits = self._split.fold_digits
         documents: list[int] | None = [] if self._split.group_by == "group" else None
         times: list[tuple[str | None, str]] | None = [] if self._split.order == "time" else None
         for values in chunk.pairs:
-            pair = SentencePair(*values)
-            src, tgt = normalise(pair.src), normalise(pair.tgt)
+            raw_src, raw_tgt, src_lang, tgt_lang, origin, group, flaw, _, time = values
+            src, tgt = normalise(raw_src), normalise(raw_tgt)
             normalised.append((src, tgt))
-            if pair.flaw is not None:
-                dropped.add(pair.flaw, pair.origin)
+            if flaw is not None:
+                dropped.add(flaw, origin)
                 continue
-            if src != pair.src or tgt != pair.tgt:
-                changed.add_all({*faults(pair.src), *faults(pair.tgt)}, pair.origin)
-            if cleaner is not None and (reason := cleaner.reason(src, tgt, pair)) is not None:
-                dropped.add(reason, pair.origin)
-                continue
-            a, b, raw_a, raw_b, lang_a, lang_b = src, tgt, pair.src, pair.tgt, pair.src_lang, pair.tgt_lang
+            if src != raw_src or tgt != raw_tgt:
+                changed.add_all({*faults(raw_src), *faults(raw_tgt)}, origin)
+            if cleaner is not None:
+                reason = cleaner.reason(src, tgt, SentencePair(*values) if cleaner.needs_pair else None)
+                if reason is not None:
+                    dropped.add(reason, origin)
+                    continue
+            a, b, raw_a, raw_b, lang_a, lang_b = src, tgt, raw_src, raw_tgt, src_lang, tgt_lang
             if lang_a > lang_b:
                 a, b, raw_a, raw_b, lang_a, lang_b = b, a, raw_b, raw_a, lang_b, lang_a
-            rows.append((a, b, raw_a if raw_a != a else None, raw_b if raw_b != b else None, pair.origin))
-            keys[0].append(splitting.key(lang_a, a, self._split.fold_digits))
-            keys[1].append(splitting.key(lang_b, b, self._split.fold_digits))
+            rows.append((a, b, raw_a if raw_a != a else None, raw_b if raw_b != b else None, origin))
+            keys[0].append(splitting.key(lang_a, a, fold_digits))
+            keys[1].append(splitting.key(lang_b, b, fold_digits))
             keys[2].append(splitting.exact_key(lang_a, a, lang_b, b))
             language_pair.append(self._index[lang_a, lang_b])
-            longest.append(max(_num_bytes(a), _num_bytes(b)))
             if documents is not None:
-                documents.append(splitting.document_key(pair.group))
+                documents.append(splitting.document_key(group))
             if times is not None:
-                times.append((pair.time, pair.origin))
-        columns = [[_valid_utf8(text) for text in column] for column in zip(*rows, strict=True)] or [[]] * 5
+                times.append((time, origin))
+        texts = _record_batch(rows)
+        bytes_a, bytes_b = (pc.binary_length(texts.column(side)).to_numpy() for side in "ab")
         return Digest(
-            pa.record_batch(columns, schema=_PAIR_SCHEMA),
+            texts,
             [np.array(column, np.uint64) for column in keys],
             np.array(language_pair, np.int16),
             np.full(len(rows), chunk.corpus, np.int16),
-            np.array(longest, np.int32),
+            np.maximum(bytes_a, bytes_b).astype(np.int32),
             None if documents is None else np.array(documents, np.uint64),
             times,
             dropped,
             changed,
             normalised,
         )
+
+
+def _record_batch(rows: list[tuple[str, str, str | None, str | None, str]]) -> pa.RecordBatch:
+    columns = list(map(list, zip(*rows, strict=True))) or [[]] * len(_PAIR_SCHEMA)
+    try:
+        return pa.record_batch(columns, schema=_PAIR_SCHEMA)
+    except UnicodeEncodeError:  # lone surrogates, which JSON data can bring in
+        return pa.record_batch([[_valid_utf8(text) for text in column] for column in columns], schema=_PAIR_SCHEMA)
 
 
 _FIELDS = attrgetter(*(field.name for field in fields(SentencePair)))
@@ -183,10 +194,6 @@ class Pairs:
 
 def sorted_pair(a: str, b: str) -> tuple[str, str]:
     return (a, b) if a < b else (b, a)
-
-
-def _num_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _valid_utf8(text: str | None) -> str | None:
