@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import islice
-from operator import attrgetter
+from itertools import count, islice
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ from xyd.splitting import PairKeys
 from xyd.text import SentencePair, Tally, faults, normalise
 
 BATCH_ROWS = 8192
-FULLY_LOOKED_AT = 1_000_000
-"""Pairs of a corpus and a pair of languages that the health report looks at one by one; of those after, a sample."""
+FULLY_LOOKED_AT, THEN_EVERY = 200_000, 16
+"""Pairs of a corpus up to which the health report looks at all; of the chunks after those, at every 16th."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -42,6 +42,7 @@ class Chunk:
 
     corpus: int
     pairs: list[tuple[Any, ...]]  # the fields of SentencePair: tuples travel between processes much faster
+    is_looked_at: bool = False  # whether the health report needs the texts
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Digest:
     times: list[tuple[str | None, str]] | None  # (time, origin), where pairs are split by time
     dropped: Tally
     changed: Tally
-    normalised: list[tuple[str, str]]  # both sides of every pair of the chunk, for the health report
+    normalised: list[tuple[str, str]]  # both sides of every pair, if the chunk is looked at
 
 
 class Digester:
@@ -85,7 +86,8 @@ class Digester:
         for values in chunk.pairs:
             raw_src, raw_tgt, src_lang, tgt_lang, origin, group, flaw, _, time = values
             src, tgt = normalise(raw_src), normalise(raw_tgt)
-            normalised.append((src, tgt))
+            if chunk.is_looked_at:
+                normalised.append((src, tgt))
             if flaw is not None:
                 dropped.add(flaw, origin)
                 continue
@@ -138,8 +140,11 @@ _FIELDS = attrgetter(*(field.name for field in fields(SentencePair)))
 def chunks(corpus: int, pairs: Iterable[SentencePair]) -> Iterator[Chunk]:
     """The pairs of one corpus, some at a time."""
     stream = map(_FIELDS, pairs)
-    while rows := list(islice(stream, BATCH_ROWS)):
-        yield Chunk(corpus, rows)
+    for number in count():
+        rows = list(islice(stream, BATCH_ROWS))
+        if not rows:
+            return
+        yield Chunk(corpus, rows, number * BATCH_ROWS < FULLY_LOOKED_AT or number % THEN_EVERY == 0)
 
 
 class Pairs:
@@ -217,7 +222,7 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
     """Fill `pairs` with what is kept of all corpora; returns what became of each."""
     names = [source_name(corpus) for corpus in config.data.corpora]
     # Repeats are found and dropped by their keys, later.
-    health = [Health(name, full_until=FULLY_LOOKED_AT, repeats=False) for name in names]
+    health = [Health(name, repeats=False) for name in names]
     counts = [CorpusCount(name, 0, Tally(), Tally(), of_it) for name, of_it in zip(names, health, strict=True)]
     under_way: deque[Chunk] = deque()
 
@@ -239,12 +244,16 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
     def counted(digests: Iterable[Digest]) -> Iterator[Digest]:
         for digest in digests:
             chunk = under_way.popleft()
-            count = counts[chunk.corpus]
-            count.read += len(chunk.pairs)
-            count.dropped.merge(digest.dropped)
-            count.changed.merge(digest.changed)
-            for values, (src, tgt) in zip(chunk.pairs, digest.normalised, strict=True):
-                count.health.add(SentencePair(*values), src, tgt)
+            of_corpus = counts[chunk.corpus]
+            of_corpus.read += len(chunk.pairs)
+            of_corpus.dropped.merge(digest.dropped)
+            of_corpus.changed.merge(digest.changed)
+            if chunk.is_looked_at:
+                for values, (src, tgt) in zip(chunk.pairs, digest.normalised, strict=True):
+                    of_corpus.health.add(SentencePair(*values), src, tgt)
+            else:
+                for languages, number in Counter(map(itemgetter(2, 3), chunk.pairs)).items():
+                    of_corpus.health.pass_over(languages[0], languages[1], number)
             yield digest
 
     digester = Digester(pairs, [Cleaner(corpus.filters) for corpus in config.data.corpora])
