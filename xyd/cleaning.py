@@ -34,8 +34,8 @@ class Cleaner:
 
         In this order: "empty" (a side without text), "too_short", "too_long", "length_ratio" (the longer side is more
         than max_length_ratio times the shorter plus 20), "identical" (the same text on both sides, which would teach
-        the model to copy), "low_score", one of `drop` (`xyd.health.signs`), "other_language". `pair` knows its languages and score; it may be
-        left out unless the filters need it.
+        the model to copy), "low_score", a sign of `drop` (`xyd.health.signs`), "other_language". `pair` knows its
+        languages and score; it may be left out unless the filters need it.
         """
         f = self._filters
         if not src.strip(_JOINERS) or not tgt.strip(_JOINERS):
