@@ -149,7 +149,7 @@ def script_warnings(census: Census, languages: tuple[str, str]) -> list[str]:
         if share < 0.5:
             found.append(
                 f"the text given as {language} does not look like it: {share:.0%} of its letters are in that script. "
-                "Are the files the right way round? Say so with --languages"
+                "Are the files the right way round (--languages)? Are these the columns (columns: {…} in the config)?"
             )
     return found
 
