@@ -227,11 +227,11 @@ def _shortage(
     lines = [f"data.{name}: the corpora cannot give a {name} split of this size without leakage"]
     limit, rest = (f" of at most {max_group} pairs", "; larger groups stay in train") if max_group else ("", "")
     labels = names or [f"language pair {lp}" for lp in range(len(quota))]
-    for lp in np.flatnonzero(missing > 0).tolist():
-        lines.append(
-            f"  {labels[lp]}: {quota[lp]} pairs asked for, {reached[lp]} could be split off, of {available[lp]} in groups"
-            f"{limit} that stay together{rest}"
-        )
+    lines += [
+        f"  {labels[lp]}: {quota[lp]} pairs asked for, {reached[lp]} could be split off, of {available[lp]} in "
+        f"groups{limit} that stay together{rest}"
+        for lp in np.flatnonzero(missing > 0).tolist()
+    ]
     # Where language pairs share lines, a smaller size for all of them would only end the walk earlier.
     asked = np.flatnonzero(quota < UNLIMITED).tolist()
     sizes = ", ".join(f"{labels[lp]}: {reached[lp]}" for lp in asked)
