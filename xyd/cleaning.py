@@ -26,13 +26,15 @@ class Cleaner:
         """Raises DataError if a filter needs a library that is not installed."""
         self._filters = filters
         self._identify = _identifier() if filters.language_id is not None else None
+        self.needs_pair = filters.min_score is not None or filters.language_id is not None
 
     def reason(self, src: str, tgt: str, pair: SentencePair | None = None) -> str | None:
         """Why the pair must go, or None to keep it. Both texts must be normalised; lengths are in characters.
 
         In this order: "empty" (a side without text), "too_short", "too_long", "length_ratio" (the longer side is more
         than max_length_ratio times the shorter plus 20), "identical" (the same text on both sides, which would teach
-        the model to copy), "low_score", "other_language". `pair` knows its languages and score.
+        the model to copy), "low_score", "other_language". `pair` knows its languages and score; it may be
+        left out unless the filters need it.
         """
         f = self._filters
         if not src.strip(_JOINERS) or not tgt.strip(_JOINERS):
