@@ -170,6 +170,7 @@ def fitted(census: Census, languages: tuple[str, str], is_forward: bool) -> dict
         "vocab_size": min(tier.vocab_size, max(least, int(pairs / 3000) * 1000)),
         "held_out": held_out,
         "max_steps": steps,
+        "epochs": round(steps * tier.tokens_per_step / max(1, epoch)),
         "warmup_steps": max(50, min(4000, _round(steps / 5))),
         "validate_every": max(100, min(2000, _round(steps / 15))),
         "max_tokens": min(4096, tier.tokens_per_step) if tier.layers < 8 else 8192,
