@@ -22,7 +22,7 @@ from xyd.errors import CheckpointError, ConfigError
 from xyd.files import RunDir
 from xyd.guards import split_text, without_loops
 from xyd.model import Transformer
-from xyd.search import Searcher
+from xyd.search import Searcher, with_kept_workers
 from xyd.text import normalise
 from xyd.tokenizer import Tokenizer
 
@@ -103,6 +103,7 @@ class Translator:
         run_dir = RunDir(Path(run))
         chosen = choose_device(device)
         config = checkpoints.saved_config(run_dir)
+        config = config.model_copy(update={"decode": with_kept_workers(config.decode, run_dir)})
         model = checkpoints.load_model(run_dir, checkpoint, chosen)
         try:
             directions = json.loads(run_dir.manifest_path.read_text(encoding="utf-8"))["directions"]
