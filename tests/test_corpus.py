@@ -555,7 +555,7 @@ def test_strict_refuses_overlap_with_counts_and_places(tmp_path: Path) -> None:
     config = make_config(tmp_path, corpora, valid={"files": valid}, test={"files": test})
     run = RunDir(Path(config.run.dir) / config.run.name)
     message = (
-        "(?s)exact: 1 pairs: train.en:8\n.*folded: 1 pairs: train.en:9\n.*one side: 1 pairs: train.en:10\n"
+        "(?s)exact: 1 pair: train.en:8\n.*folded: 1 pair: train.en:9\n.*one side: 1 pair: train.en:10\n"
         ".*valid files overlap with your test files: exact 3"
     )
     with pytest.raises(DataError, match=message):

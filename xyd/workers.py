@@ -141,7 +141,7 @@ def fastest(config: Config, speeds: dict[int, float]) -> tuple[int, str]:
         for w, speed in speeds.items()
         if w != best
     ]
-    return best, f"{speeds[best]:,.0f} tokens/s; {', '.join(others)}"
+    return best, "; ".join([f"{speeds[best]:,.0f} tokens/s", *filter(None, [", ".join(others)])])
 
 
 def _setting(config: Config, workers: int) -> str:

@@ -143,7 +143,7 @@ class Filters(Section):
     language_id: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         default=None,
         description="Drop pairs with a side that py3langid takes for another language with at least this probability "
-        "(sides of 20 letters and more; pip install 'xyd[langid]'); null = languages are not looked at.",
+        "(not of ASCII sides under 20 letters; pip install 'xyd[langid]'); null = languages are not looked at.",
     )
 
 

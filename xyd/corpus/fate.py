@@ -200,8 +200,8 @@ def _check_columns(pairs: Pairs, fate: Fate) -> dict[str, Any]:
             lacking = int((live & (column == missing)).sum())
             if lacking == int(live.sum()):
                 raise DataError(
-                    f"data.split.{key}: {value}, but no pair of the corpora has a {value}; name the column that holds "
-                    f"it (columns: {{{value}: …}}), or leave data.split.{key} out"
+                    f"data.split.{key}: {value}, but no pair of the corpora has a {value}; say in each corpus "
+                    f"where it stands ({value}: a column or a further file), or leave data.split.{key} out"
                 )
             facts[f"pairs_without_{value}"] = lacking
     return facts
