@@ -29,8 +29,8 @@ from xyd.files import RunDir
 from xyd.model import KVCache, Transformer
 from xyd.quantize import Precision, prepared
 
-# Elements of logits at once: on a CPU they stay in its caches between the product and the choice of the best.
-BLOCK_ELEMENTS = 2**22
+# Elements of logits at once: few, so that memory stays bounded; a product of fewer rows takes longer a row.
+BLOCK_ELEMENTS = 2**23
 GPU_BLOCK_ELEMENTS = 2**28
 MAX_TOKENS, GPU_MAX_TOKENS = 4096, 32768  # padded source tokens times beams of one batch
 ENCODE_TOKENS = 512  # padded source tokens that the encoder reads at once on a CPU: its states stay in the caches
