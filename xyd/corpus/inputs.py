@@ -14,7 +14,7 @@ from xyd.files import RunDir, sha256_bytes, sha256_file
 from xyd.formats import local_files
 from xyd.text import RULES_VERSION
 
-FORMAT_VERSION = "2"
+FORMAT_VERSION = "3"
 """Raise it when `prepare` writes other rows from the same inputs than before."""
 
 

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from xyd.errors import DataError
 from xyd.text import fold_normalised
@@ -32,8 +33,9 @@ def key(lang: str, text: str, fold_digits: bool = False) -> int:
 
 def exact_key(lang_a: str, text_a: str, lang_b: str, text_b: str) -> int:
     """64-bit key of a pair of normalised texts, the same in both orders of its languages."""
-    first, second = sorted([(lang_a, text_a), (lang_b, text_b)])
-    return _hash(*first, *second)
+    if lang_a > lang_b:
+        lang_a, text_a, lang_b, text_b = lang_b, text_b, lang_a, text_a
+    return _hash(lang_a, text_a, lang_b, text_b)
 
 
 def document_key(group: str | None) -> int:
@@ -42,8 +44,7 @@ def document_key(group: str | None) -> int:
 
 
 def _hash(*parts: str) -> int:
-    joined = "\0".join(parts).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(joined, digest_size=8).digest(), "little")
+    return xxhash.xxh3_64_intdigest("\0".join(parts).encode("utf-8", "surrogatepass"))
 
 
 def mix(values: Keys, seed: int) -> Keys:
