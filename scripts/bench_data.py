@@ -4,8 +4,8 @@
     python scripts/bench_data.py --pairs 200000   a short look
 
 Read + clean + health report + split + tokenise + write, near-duplicates and augmentation off; SentencePiece is trained
-before and timed apart. The loop does the same normalising, filters and repeats line by line, one `encode` a side, in one
-process, and no grouped split. Last line of stdout: JSON.
+before and timed apart. The loop does the same normalising, filters and repeats line by line, one `encode` a side, in
+one process, and no grouped split. Last line of stdout: JSON.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _held(pid: int) -> int:
-    """Bytes that a process holds, shared pages divided among those that share them (PSS, anonymous and shared memory)."""
+    """Bytes a process holds; pages it shares are divided among all that hold them (PSS, anonymous and shared memory)."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

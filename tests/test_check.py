@@ -67,6 +67,28 @@ def test_a_run_that_stands_there_is_not_touched(toy: Toy, tmp_path: Path) -> Non
     assert tree(tmp_path) == before
 
 
+def test_a_run_that_starts_from_another_takes_its_tokenizer_and_weights(toy: Toy, tmp_path: Path) -> None:
+    assert train(toy.config(tmp_path / "first", "train.max_steps=2", "train.validate_every=2")) == 0
+    source = f"train.init_from={tmp_path / 'first' / 'toy'}"
+    code, told = checked(toy_config(toy.folder, f"run.dir={tmp_path / 'second'}", source))
+    assert code == 0, told
+    assert f"ok: tokenizer: of {tmp_path / 'first' / 'toy'}, 71 pieces" in told
+    code, told = checked(toy_config(toy.folder, f"run.dir={tmp_path / 'second'}", source, "model.d_model=32"))
+    assert code == 2
+    assert "does not fit the model of this run" in only(told, "failed")[0]
+    code, told = checked(toy_config(toy.folder, f"run.dir={tmp_path / 'second'}", f"train.init_from={tmp_path}"))
+    assert code == 2
+    assert "failed: tokenizer: " in only(told, "failed")[0]
+
+
+def test_both_directions_are_learned_and_translated(corpus: Path) -> None:
+    code, told = checked(toy_config(corpus, "data.directions=all"))
+    assert code == 0, told
+    text = "\n".join(told)
+    assert "ok: translation xx-yy" in text
+    assert "ok: translation yy-xx" in text
+
+
 def test_the_verb_prints_lines_and_the_exit_code_is_that_of_the_worst(
     corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,6 +90,24 @@ def test_steps_epochs_and_minutes_bound_the_time(unprepared: Config) -> None:
     assert time("evaluate.bleu_every=1")["validation_share"] > time()["validation_share"] > 0
 
 
+def test_weights_caps_and_folds_are_planned_with(unprepared: Config, toy: Toy, tmp_path: Path) -> None:
+    folder = Path(unprepared.run.dir).parent / "corpus"
+    files = f"files: {{xx: {folder}/toy.xx, yy: {folder}/toy.yy}}"
+    plain = make_plan(unprepared, measure=False)
+    for changes, rows, shown in (("weight: 2", 260, 520), ("cap: 100", 260, 100)):
+        data = make_plan(toy_config(folder, f"data.corpora=[{{{files}, {changes}}}]"), measure=False)["data"]
+        assert (data["rows"], data["seen_per_epoch"]) == (rows, shown)
+    assert plain["folds"] == 1
+    folds = make_plan(toy_config(folder, "data.split.kfold=4", "data.test=null"), measure=False)
+    assert folds["folds"] == 4
+    assert folds["data"]["rows"] == 300 - 20 - 75
+    assert "for each of 4 folds" in report(folds)
+    files = f"files: {{xx: {toy.folder}/toy.xx, yy: {toy.folder}/toy.yy}}"
+    prepared = make_plan(toy.config(tmp_path / "prepared", f"data.corpora=[{{{files}, cap: 50}}]"), measure=False)
+    assert prepared["data"]["is_exact"]
+    assert prepared["data"]["seen_per_epoch"] == 50
+
+
 def test_measured_speed_is_that_of_real_steps(unprepared: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "MEASURE_SECONDS", 0.2)
     found = make_plan(unprepared, measure=True)["time"]

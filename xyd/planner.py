@@ -65,6 +65,7 @@ def make_plan(config: Config, measure: bool) -> dict[str, Any]:
     per_step = t.tokens_per_step / (float(split.tgt_lengths.sum()) + len(split.tgt_lengths))
     parts_of_step = {name: getattr(done, name) * per_step for name in ("encoder", "decoder", "attention", "output")}
     result: dict[str, Any] = {
+        "folds": (config.data.split.kfold or 1) if config.data.split.fold is None else 1,
         "parameters": {**parts, "total": total},
         "data": {
             "rows": None if rows is None else round(rows),
@@ -231,11 +232,12 @@ def report(found: dict[str, Any]) -> str:
             f"predecessor, wants {rule['wanted_tokens_per_parameter']}: with these layers and vocabulary a d_model of "
             f"{rule['d_model']}. It is a rule of thumb: it knows neither dropout nor how hard the text is."
         )
+    folds = "" if found["folds"] == 1 else f", for each of {found['folds']} folds"
     epochs = "" if time["epochs"] is None else f", {time['epochs']:.1f} epochs"
     lines += [
         f"speed: {time['tokens_per_second']:,.0f} target tokens/s, {time['how']}",
-        f"time, forecast: {_duration(time['training_seconds'])} of training for {time['steps']:,} steps{epochs} (up to "
-        f"train.{time['limit']}; early stopping may come sooner) + {_duration(time['validation_seconds'])} of "
+        f"time, forecast: {_duration(time['training_seconds'])} of training for {time['steps']:,} steps{epochs}{folds} "
+        f"(up to train.{time['limit']}; early stopping may come sooner) + {_duration(time['validation_seconds'])} of "
         f"validation ({time['validation_share']:.0%}, by rule)",
     ]
     known = [disk[name] or 0 for name in ("checkpoints", "data", "while_preparing", "logs")]

@@ -137,7 +137,8 @@ def prepare(
                 gone = [path for path in hashes if not Path(path).exists()]
                 missed = f"; no longer there: {', '.join(gone)}" if gone else ""
                 say(f"data: already prepared from the same inputs and settings ({run.data_dir}){missed}")
-                atomic_write(run.data_dir / ORDER, json.dumps(order))
+                if order != _order(run):
+                    atomic_write(run.data_dir / ORDER, json.dumps(order))
                 return manifest
             say("data: prepared anew: inputs or settings have changed")
     run.data_dir.mkdir(parents=True, exist_ok=True)
