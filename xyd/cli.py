@@ -189,12 +189,12 @@ def _inspect(options: argparse.Namespace) -> int:
     from xyd.health.table import table
 
     found = inspect(config)
-    print(table(found["corpora"]))
+    print(table(found["corpora"], found["files"]))
     run = RunDir(Path(config.run.dir) / config.run.name)
     as_json: Path = options.json or run.health_path
     as_page: Path = options.html or run.health_path.with_suffix(".html")
     atomic_write(as_json, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
-    atomic_write(as_page, page(found["corpora"], f"Health of the data of {config.run.name}"))
+    atomic_write(as_page, page(found["corpora"], f"Health of the data of {config.run.name}", found["files"]))
     print(f"\nwritten: {as_json}, {as_page} (with examples)")
     return 0
 

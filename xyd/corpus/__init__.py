@@ -191,8 +191,9 @@ def _prepare(
     hold_reserve(pairs, decision, seed, max_ids)
     _balance(pairs, fate, counts)
     health = [count.health.finish() for count in counts]
-    say(health_table(health))
-    atomic_write(run.health_path, json.dumps({"corpora": health}, ensure_ascii=False, indent=1) + "\n")
+    seen = [{"path": path, **found} for path, found in report.as_dict().items()]
+    say(health_table(health, seen))
+    atomic_write(run.health_path, json.dumps({"corpora": health, "files": seen}, ensure_ascii=False, indent=1) + "\n")
 
     run.manifest_path.unlink(missing_ok=True)  # from here on the files beside it change
     targets = sorted({tgt for _, tgt in wanted})
