@@ -233,7 +233,7 @@ class Trainer:
         if self.sampled is not None:
             src_lengths, tgt_lengths = self.sampled.longest_src, self.sampled.longest_tgt
             tokens_per_step = round(tokens_per_step * self.sampled.slack)
-        return plan_epoch(
+        steps = plan_epoch(
             src_lengths,
             tgt_lengths,
             self.mixture.rows(self.state.epoch),
@@ -242,6 +242,11 @@ class Trainer:
             seed=self.config.run.seed,
             epoch=self.state.epoch,
         )
+        num_rows = sum(len(rows) for step in steps for rows in step)
+        assert num_rows == self.mixture.num_seen, (
+            f"the steps of epoch {self.state.epoch + 1} hold {num_rows} rows, not the {self.mixture.num_seen} of the table"
+        )
+        return steps
 
     def train_step(self, micro_batches: list[np.ndarray]) -> StepFigures:
         """One update: teacher forcing on every micro-batch of the step, each rank on its share of them.
