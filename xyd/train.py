@@ -243,9 +243,8 @@ class Trainer:
             epoch=self.state.epoch,
         )
         num_rows = sum(len(rows) for step in steps for rows in step)
-        assert num_rows == self.mixture.num_seen, (
-            f"the steps of epoch {self.state.epoch + 1} hold {num_rows} rows, not the {self.mixture.num_seen} of the table"
-        )
+        told = self.mixture.num_seen
+        assert num_rows == told, f"the steps of epoch {self.state.epoch + 1} hold {num_rows} rows, not the {told} told"
         return steps
 
     def train_step(self, micro_batches: list[np.ndarray]) -> StepFigures:
