@@ -36,6 +36,8 @@ _MENDABLE = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code. The one place that turns an ``XydError`` into a message."""
+    if arguments is None:
+        _name_files_in_utf8()
     _speak_utf8()
     _stop_on_sigterm()
     _let_threads_sleep()
@@ -67,6 +69,16 @@ def _defect() -> int:
     traceback.print_exc()
     print(f"xyd {__version__}: this is a defect of xyd; please report it with the lines above", file=sys.stderr)
     return 1
+
+
+def _name_files_in_utf8() -> None:
+    """Where Python would take file names for ASCII, as in a plain C locale, it is started again in its UTF-8 mode.
+
+    Names come from YAML too, so mending the arguments alone would not do.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, sys.orig_argv)
 
 
 def _speak_utf8() -> None:

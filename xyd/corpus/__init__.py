@@ -201,6 +201,9 @@ def _prepare(
         tokenizer = _taken_tokenizer(tokenizer_path(tokenizer_from), targets, run)
     else:
         texts = tokenizer_texts(pairs, fate == TRAIN, config.tokenizer.sample_size, seed)
+        if len(texts) == config.tokenizer.sample_size:
+            sides = 2 * int((fate == TRAIN).sum())
+            say(f"tokenizer: trained on {len(texts):,} texts of the {sides:,} in train (tokenizer.sample_size)")
         tokenizer = train_tokenizer(texts, config.tokenizer, targets, run.tokenizer_path, seed, say)
 
     def drop(number: int, origin: str) -> None:
