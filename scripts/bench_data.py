@@ -101,7 +101,7 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _held(pid: int) -> int:
-    """Bytes a process holds; pages it shares are divided among all that hold them (PSS, anonymous and shared memory)."""
+    """Bytes a process holds; pages it shares are divided among all that hold them (PSS of what is not in files)."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -9,6 +9,8 @@ import pytest
 
 from xyd.cleaning import Cleaner
 from xyd.config import CorpusConfig, DataConfig, Filters
+from xyd.config.sections import SIGNS
+from xyd.health import signs as health_signs
 from xyd.text import SentencePair
 
 
@@ -91,3 +93,13 @@ def test_a_corpus_has_its_own_filters_and_the_others_of_the_section() -> None:
     corpora = [CorpusConfig(files=files, filters=Filters(min_characters=5)), CorpusConfig(files=files)]
     data = DataConfig(corpora=corpora, valid=10, max_characters=50, min_characters=2)
     assert [(c.filters.min_characters, c.filters.max_characters) for c in data.corpora] == [(5, 50), (2, 50)]
+
+
+def test_signs_of_the_health_report_are_rules_by_the_same_names() -> None:
+    assert set(SIGNS) == {*health_signs.SIGNS} - {"identical"}, "identical has a key of its own"
+    pair = SentencePair("It costs 25 euros.", "Cela coûte 35 euros.", "en", "fr", "x:1")
+    assert cleaner().reason(pair.src, pair.tgt, pair) is None
+    assert cleaner(drop=["mojibake"]).reason(pair.src, pair.tgt, pair) is None
+    assert cleaner(drop=["mojibake", "digits_differ"]).reason(pair.src, pair.tgt, pair) == "digits_differ"
+    broken = SentencePair("The cafÃ© is closed.", "Le café est fermé.", "en", "fr", "x:2")
+    assert cleaner(drop=["mojibake"]).reason(broken.src, broken.tgt, broken) == "mojibake"

@@ -18,6 +18,7 @@ from xyd.config.describe import explain
 from xyd.config.problems import every_key, model_at, model_in
 from xyd.config.source import scalar
 from xyd.errors import ConfigError
+from xyd.health.findings import KINDS
 
 REPOSITORY = Path(__file__).parent.parent
 SHIPPED = sorted((REPOSITORY / "configs").glob("*.yaml"))
@@ -611,3 +612,27 @@ def test_every_entry_in_the_document_on_formats_is_valid(tmp_path: Path) -> None
         assert config.load(path).data.corpora[0].languages
     path = write(tmp_path, f"run: {{name: x}}\n{full}  valid: 1\n")
     assert [corpus.format for corpus in config.load(path).data.corpora] == ["tsv", "files"]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/data.md"])
+def test_every_configuration_in_the_documents_is_valid(document: str, tmp_path: Path) -> None:
+    text = (REPOSITORY / document).read_text(encoding="utf-8")
+    blocks = [block.split("```")[0] for block in text.split("```yaml\n")[1:]]
+    assert blocks
+    for block in blocks:
+        assert config.directions(config.load(write(tmp_path, block)))
+
+
+def test_the_document_on_data_names_every_filter_finding_and_rate() -> None:
+    text = (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8")
+    for section in (config.SplitConfig, config.Filters):
+        for name in section.model_fields:
+            assert re.search(rf"\b{name}\b", text), name
+    assert {name for name in KINDS if f"`{name}`" not in text} == set()
+    for line in text.split("## Additional pairs")[1].split("##")[0].splitlines():
+        if line.startswith("| `"):
+            kinds, rates = line.split("|")[1:3]
+            for kind, rate in zip(re.findall(r"`(\w+)`", kinds), rates.split(","), strict=True):
+                assert getattr(config.AugmentConfig(), kind) == float(rate), kind
+    kinds = {name for name in config.AugmentConfig.model_fields if name != "scale"}
+    assert kinds <= set(re.findall(r"`(\w+)`", text))

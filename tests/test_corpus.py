@@ -555,7 +555,7 @@ def test_strict_refuses_overlap_with_counts_and_places(tmp_path: Path) -> None:
     config = make_config(tmp_path, corpora, valid={"files": valid}, test={"files": test})
     run = RunDir(Path(config.run.dir) / config.run.name)
     message = (
-        "(?s)exact: 1 pairs: train.en:8\n.*folded: 1 pairs: train.en:9\n.*one side: 1 pairs: train.en:10\n"
+        "(?s)exact: 1 pair: train.en:8\n.*folded: 1 pair: train.en:9\n.*one side: 1 pair: train.en:10\n"
         ".*valid files overlap with your test files: exact 3"
     )
     with pytest.raises(DataError, match=message):
@@ -618,3 +618,26 @@ def test_processes_prepare_the_same_as_one(tmp_path: Path, monkeypatch: pytest.M
         content = [(run.data_dir / f"{split}.arrow").read_bytes() for split in ("train", "valid", "test")]
         written.append((manifest, content))
     assert written[0] == written[1]
+
+
+def test_a_repeat_does_not_take_a_direction_away(tmp_path: Path) -> None:
+    """Of equal pairs that of the corpus with more directions stays, whatever the order and the content."""
+    few = write(tmp_path, "few", pick(lines(40), "en", "fr"))
+    for seed in range(3):
+        more = pick(lines(40), "en", "fr")
+        for lang, rows in pick(lines(30, seed + 1), "en", "fr").items():
+            more[lang] = more[lang] + rows
+        files = write(tmp_path, f"more{seed}", more)
+        one_way = f"run.name=r{seed}", "data.corpora.0.directions=[en-fr]"
+        manifest, _ = prepared(make_config(tmp_path, [files, few], *one_way))
+        assert manifest["split"]["train"]["fr-en"] > 10
+
+
+def test_valid_is_never_left_empty_in_silence(tmp_path: Path) -> None:
+    """A document larger than what is asked for cannot be split off: that is told before training."""
+    texts = pick(lines(60), "en", "fr")
+    files = write(tmp_path, "train", texts)
+    (tmp_path / "ids").write_text("".join(f"{n // 30}\n" for n in range(60)), encoding="utf-8")
+    group = f"data.corpora.0.group={tmp_path / 'ids'}", "data.split.group_by=group", "data.test=null"
+    with pytest.raises(DataError, match=r"data\.valid"):
+        prepared(make_config(tmp_path, [files], *group))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from test_steps import made_up, shifted
 
-from xyd import cli, health
+from xyd import cli
 from xyd.health import Health
 from xyd.health.findings import KINDS
 from xyd.health.lengths import Outliers, Spread, bar_starts, bars
@@ -54,7 +54,6 @@ def test_a_good_corpus_has_no_finding() -> None:
     assert part["lengths"]["src"]["median"] == lengths[19]
     assert part["lengths"]["src"]["longest"] == lengths[-1]
     assert part["pairs"] == part["looked_at"] == 40
-    assert part["sampling"] is None
 
 
 def test_everything_that_can_be_found_has_words() -> None:
@@ -142,16 +141,15 @@ def test_languages_of_one_corpus_are_told_apart() -> None:
     ]  # fmt: skip
 
 
-def test_a_long_corpus_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_PORTION", 16)
-    src, tgt = made_up(1600, 2)
-    tgt = [f"{text} &amp;" for text in shifted(tgt, 1000, 1100, 1)]
-    part = report_on(zip(src, tgt, strict=True), ("xx", "yy"), full_until=160)
-    assert part["looked_at"] == 160 + (1600 - 160) // health.EVERY == counts(part)["html_entities"]
-    assert "first 160 pairs, then every 16th" in part["sampling"]
-    assert [block["offsets"] for block in part["shifted_blocks"]] == [[1]]
-    assert sum(part["lengths"]["src"]["bars"]) == 1600
-    assert "looked at 250 of them" in table([{"corpus": "x", "languages": [part]}])
+def test_pairs_passed_over_are_told() -> None:
+    watch = Health("x")
+    for number, (en, fr) in enumerate(GOOD, 1):
+        watch.add(SentencePair(en, fr, "en", "fr", f"a:{number}"), en, fr)
+    watch.pass_over("en", "fr", 600)
+    report = watch.finish()
+    assert (report["languages"][0]["pairs"], report["languages"][0]["looked_at"]) == (640, 40)
+    for told in (table([report]), page([report], "x")):
+        assert "ooked at 40 of them, in blocks" in told
 
 
 def test_places_without_line_numbers_and_with_gaps() -> None:

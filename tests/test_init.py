@@ -137,6 +137,13 @@ def test_the_steps_are_the_epochs_of_the_tier() -> None:
     assert found["validate_every"] < found["max_steps"]
 
 
+def test_the_comment_on_steps_tells_the_passes_that_they_are(folder: Path) -> None:
+    written(folder)
+    config, text = load(folder / "config.yaml"), (folder / "config.yaml").read_text("utf-8")
+    assert config.train.max_steps == 500  # the least, and many passes over 300 pairs
+    assert int(text.split("# about ")[1].split(" passes")[0]) > 100
+
+
 def test_text_in_another_script_is_warned_of() -> None:
     census = census_of(10)
     assert script_warnings(census, ("en", "zh")) == []

@@ -126,7 +126,15 @@ def test_too_few_pairs_name_what_there_is() -> None:
         split(a, b, language_pair, {"valid": {0: 25}}, 1, names=["en-zh"])
     assert "data.valid" in str(error.value)
     assert "en-zh: 25 pairs asked for, 20 could be split off" in str(error.value)
-    assert "at most 20" in str(error.value)
+    assert "at most 20, give" in str(error.value)
+
+
+def test_too_few_pairs_of_one_language_pair_leave_the_others_as_they_are() -> None:
+    a, b, language_pair = lone_pairs(60)
+    language_pair[:] = np.arange(60) % 20 == 0  # 57 and 3
+    with pytest.raises(DataError, match=r"set data.test to at most \{en-fr: 10, en-zh: 3\}, give") as error:
+        split(a, b, language_pair, {"test": {0: 10, 1: 10}}, 1, names=["en-fr", "en-zh"])
+    assert "en-fr: 10 pairs asked" not in str(error.value)
 
 
 def test_a_whole_line_takes_the_place_of_a_part() -> None:
@@ -262,7 +270,7 @@ def test_by_time_the_newest_are_test_and_a_group_is_as_old_as_its_oldest_pair() 
     )
     assert np.flatnonzero(placed == TEST).tolist() == [*range(89, 98), 99]
     assert np.flatnonzero(placed == VALID).tolist() == list(range(79, 89))
-    with pytest.raises(DataError, match="95 pairs are in"):  # those of no time stay in train
+    with pytest.raises(DataError, match="of 95 in groups"):  # those of no time stay in train
         splitting.split(
             groups, language_pair, {"test": {0: 200}}, 1, times=times, exchange=False, loose=["test", "valid"]
         )

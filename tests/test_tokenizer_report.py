@@ -65,7 +65,7 @@ def test_figures_by_hand(tmp_path: Path) -> None:
     assert (en.round_trip_failures, fr.failures) == (0, [])
     told = table(report)
     assert "note: a note" in told
-    assert "☃  SNOWMAN: 2 times, in: ab ☃☃ ☂" in told
+    assert "☃  SNOWMAN: 2 ×, in: ab ☃☃ ☂" in told
     assert "max_length     8: 1 pairs too long (50.00%) ← model.max_length" in told
 
 

@@ -11,6 +11,8 @@ from toy import Toy, lines, run_of
 
 from xyd import distributed, memory, plan, workers
 from xyd.config import Config
+from xyd.files import RunDir
+from xyd.search import with_kept_workers
 from xyd.train import train
 from xyd.workers import choose_workers, fastest
 
@@ -189,3 +191,30 @@ def test_nothing_of_a_measurement_stays(
     before = sorted(run_of(config).root.rglob("*"))
     assert workers._tokens_per_second(config, workers.prepared_material(run_of(config)), CPU) > 100
     assert sorted(run_of(config).root.rglob("*")) == before
+
+
+def test_search_workers_are_measured_once_and_kept(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = toy.config(tmp_path)
+    run = run_of(config)
+    told: list[str] = []
+    measured: list[int] = []
+
+    def speed(_config: Config, _run: RunDir, workers: int) -> float:
+        measured.append(workers)
+        return {1: 100.0, 2: 150.0}[workers]
+
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(distributed, "num_cores", lambda: 2)
+    monkeypatch.setattr("xyd.search.num_cores", lambda: 2)
+    real = workers.search_speed
+    monkeypatch.setattr(workers, "search_speed", speed)
+    for _ in range(2):
+        workers.choose_search_workers(config, run, cpu, told.append)
+    assert measured == [1, 2]
+    assert told == ["search workers: 2 of 1 thread (1 100, 2 150 tokens/s)"]
+    assert with_kept_workers(config.decode, run).workers == 2
+    fixed = config.decode.model_copy(update={"workers": 3})
+    assert with_kept_workers(fixed, run).workers == 3
+    monkeypatch.setattr("xyd.search.num_cores", lambda: 8)
+    assert with_kept_workers(config.decode, run).workers == "auto", "another machine"
+    assert real(config, run, 1) > 0

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from xyd.config import Filters
 from xyd.errors import DataError
+from xyd.health.signs import finder
 from xyd.text import SentencePair
 
 _RATIO_SLACK = 20
@@ -26,18 +27,22 @@ class Cleaner:
         """Raises DataError if a filter needs a library that is not installed."""
         self._filters = filters
         self._identify = _identifier() if filters.language_id is not None else None
+        self.needs_pair = bool(filters.drop) or filters.min_score is not None or filters.language_id is not None
 
     def reason(self, src: str, tgt: str, pair: SentencePair | None = None) -> str | None:
         """Why the pair must go, or None to keep it. Both texts must be normalised; lengths are in characters.
 
         In this order: "empty" (a side without text), "too_short", "too_long", "length_ratio" (the longer side is more
         than max_length_ratio times the shorter plus 20), "identical" (the same text on both sides, which would teach
-        the model to copy), "low_score", "other_language". `pair` knows its languages and score.
+        the model to copy), "low_score", a sign of `drop` (`xyd.health.signs`), "other_language". `pair` knows its
+        languages and score; it may be left out unless the filters need it.
         """
         f = self._filters
         if not src.strip(_JOINERS) or not tgt.strip(_JOINERS):
             return "empty"
-        shorter, longer = sorted((len(src), len(tgt)))
+        shorter, longer = len(src), len(tgt)
+        if shorter > longer:
+            shorter, longer = longer, shorter
         if shorter < f.min_characters:
             return "too_short"
         if longer > f.max_characters:
@@ -50,6 +55,10 @@ class Cleaner:
             return None
         if f.min_score is not None and (pair.score is None or not pair.score >= f.min_score):
             return "low_score"
+        if f.drop:
+            found = finder(pair.src_lang, pair.tgt_lang)(src, tgt)
+            if (sign := next((name for name in f.drop if name in found), None)) is not None:
+                return sign
         if f.language_id is not None and (
             self._is_other(src, pair.src_lang, f.language_id) or self._is_other(tgt, pair.tgt_lang, f.language_id)
         ):

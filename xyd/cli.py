@@ -439,7 +439,7 @@ def _parser() -> argparse.ArgumentParser:
     tokenizer = verbs.add_parser("tokenizer", help="what a tokenizer does to its corpus", allow_abbrev=False)
     about_report = "lengths, characters without a piece, use of the vocabulary, round trips"
     report = _verb(tokenizer.add_subparsers(metavar="VERB", required=True), "report", _tokenizer_report, about_report)
-    report.add_argument("subject", type=Path, metavar="RUN|CONFIG", help="a prepared run directory, or a YAML file")
+    report.add_argument("subject", type=Path, metavar="RUN|CONFIG", help="a run directory, or a YAML file")
     _set_flag(report)
     report.add_argument("--json", type=Path, metavar="FILE", help="also write all figures there")
 

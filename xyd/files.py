@@ -176,6 +176,11 @@ class RunDir:
         return self.root / "manifest.json"
 
     @property
+    def search_path(self) -> Path:
+        """How many processes search on this machine, as measured at the first start of training."""
+        return self.root / "search.json"
+
+    @property
     def health_path(self) -> Path:
         """The health report on the corpora; beside it the same as health.html, if it was asked for."""
         return self.root / "health.json"

@@ -1,12 +1,14 @@
-"""Guards for a model that knows sentences of moderate length: long texts are cut before it, loops are cut after it.
+"""Guards for a model that knows sentences of moderate length: long texts are cut before it, loops are cut after it, and
+what it should have copied and did not is told.
 
-Both know text only; nothing but spaces and repeats is ever lost.
+All know text only; nothing but spaces and repeats is ever lost.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from xyd.errors import ConfigError
@@ -120,3 +122,36 @@ def _longest_run(text: str) -> int:
     longest_unit = max(1, len(text) // 2)
     pattern = re.compile(rf"(?=(?P<run>(?P<unit>.{{1,{longest_unit}}}?)(?P=unit)+))", re.DOTALL)
     return max((len(match["run"]) // len(match["unit"]) for match in pattern.finditer(text)), default=1)
+
+
+# What programs fill in or read, and addresses: the same in every language.
+_COPIED = re.compile(
+    r"%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?[sdifxu]\b|%\(\w+\)[sd]|\{\{?[^{}\s]{1,40}\}?\}|</?[A-Za-z][^<>]{0,80}>"
+    r"|https?://[^\s<>\"]+[\w/]|[\w.+-]+@[\w-]+\.[\w.-]*\w"
+)
+_DIGITS = re.compile(r"\d+")
+
+
+def altered(source: str, text: str) -> list[str]:
+    """What a translation should have kept letter by letter and did not, told: placeholders, tags, addresses, numbers.
+
+    Numbers are compared as strings of digits, in any order; one that is written in words on one side is told too.
+    """
+    told = [
+        f"{token} is in the source {source.count(token)} times, in the translation {text.count(token)}"
+        for token in dict.fromkeys(_COPIED.findall(source))
+        if source.count(token) != text.count(token)
+    ]
+    ours, theirs = (Counter(_digits(_COPIED.sub(" ", side))) for side in (source, text))
+    if ours != theirs:
+        only_ours, only_theirs = (sorted((a - b).elements()) for a, b in ((ours, theirs), (theirs, ours)))
+        told.append(f"numbers differ: {', '.join(only_ours) or 'none'} became {', '.join(only_theirs) or 'none'}")
+    return told
+
+
+def has_numbers(text: str) -> bool:
+    return bool(_digits(text))
+
+
+def _digits(text: str) -> list[str]:
+    return _DIGITS.findall(unicodedata.normalize("NFKC", text))

@@ -149,7 +149,7 @@ def script_warnings(census: Census, languages: tuple[str, str]) -> list[str]:
         if share < 0.5:
             found.append(
                 f"the text given as {language} does not look like it: {share:.0%} of its letters are in that script. "
-                "Are the files the right way round? Say so with --languages"
+                "Are the files the right way round (--languages)? Are these the columns (columns: {…} in the config)?"
             )
     return found
 
@@ -170,6 +170,7 @@ def fitted(census: Census, languages: tuple[str, str], is_forward: bool) -> dict
         "vocab_size": min(tier.vocab_size, max(least, int(pairs / 3000) * 1000)),
         "held_out": held_out,
         "max_steps": steps,
+        "epochs": round(steps * tier.tokens_per_step / max(1, epoch)),
         "warmup_steps": max(50, min(4000, _round(steps / 5))),
         "validate_every": max(100, min(2000, _round(steps / 15))),
         "max_tokens": min(4096, tier.tokens_per_step) if tier.layers < 8 else 8192,

@@ -80,14 +80,19 @@ class Gradients(Generic[Model]):
     def zero(self) -> None:
         self.buffer.zero_()
 
-    def collect(self) -> None:
-        """Add the working copy's gradients of one micro-batch."""
+    def collect(self, is_first: bool = False) -> None:
+        """Add the working copy's gradients of one micro-batch; those of the first replace what was there before."""
         if self.work is self.model:
             return  # autograd has added them to the views
         for p, w in zip(self.parameters, self.work_parameters, strict=True):
-            if w.grad is not None:
-                p.grad.add_(w.grad)  # type: ignore[union-attr]
-                w.grad = None
+            assert p.grad is not None
+            if is_first and w.grad is not None:
+                p.grad.copy_(w.grad)  # half the traffic of zeroing and adding
+            elif is_first:
+                p.grad.zero_()
+            elif w.grad is not None:
+                p.grad.add_(w.grad)
+            w.grad = None
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import multiprocessing
 import os
 import signal
@@ -22,12 +23,14 @@ from xyd.batching import pad_sources
 from xyd.capture import CapturedStep
 from xyd.config import EOS_ID, DecodeConfig
 from xyd.decode import Hypothesis, Step, beam_search, greedy, sample
+from xyd.distributed import num_cores
 from xyd.errors import XydError
+from xyd.files import RunDir
 from xyd.model import KVCache, Transformer
 from xyd.quantize import Precision, prepared
 
-# Elements of logits at once: on a CPU they stay in its caches between the product and the choice of the best.
-BLOCK_ELEMENTS = 2**22
+# Elements of logits at once: few, so that memory stays bounded; a product of fewer rows takes longer a row.
+BLOCK_ELEMENTS = 2**23
 GPU_BLOCK_ELEMENTS = 2**28
 MAX_TOKENS, GPU_MAX_TOKENS = 4096, 32768  # padded source tokens times beams of one batch
 ENCODE_TOKENS = 512  # padded source tokens that the encoder reads at once on a CPU: its states stay in the caches
@@ -186,6 +189,19 @@ class Searcher:
         if beam_size == 1:
             return [[one] for one in greedy(*search, length_penalty, form)]
         return beam_search(*search, beam_size, length_penalty, form, n_best)
+
+
+def with_kept_workers(config: DecodeConfig, run: RunDir) -> DecodeConfig:
+    """`decode.workers: auto` as it was measured for this run, where it was on a machine with as many cores."""
+    if config.workers != "auto":
+        return config
+    try:
+        kept = json.loads(run.search_path.read_text(encoding="utf-8"))
+        if kept["cores"] == num_cores():
+            return config.model_copy(update={"workers": int(kept["workers"])})
+    except (OSError, ValueError, KeyError, TypeError):  # never measured, or damaged
+        pass
+    return config
 
 
 _searcher: Searcher  # in a worker: the one it works for

@@ -118,21 +118,23 @@ class StepGradient:
     def _try(self, parts: list[np.ndarray], num_tokens: int, step: int) -> np.ndarray | None:
         """Compute all parts from zero; the first that does not fit, None where all do."""
         g = self.gradients
-        g.zero()
-        if g.work is not g.model:
+        if g.work is g.model or not parts:
+            g.zero()
+        else:
+            g.extras.zero_()  # the first part overwrites the rest
             g.work.zero_grad()  # of a part that was broken off
         g.work.train()
         self.data_seconds = 0.0
-        for rows in parts:
+        for number, rows in enumerate(parts):
             try:
-                self._add(rows, num_tokens, step)
+                self._add(rows, num_tokens, step, is_first=number == 0)
             except (RuntimeError, MemoryError) as e:
                 if not memory.is_too_little(e):
                     raise
                 return rows
         return None
 
-    def _add(self, rows: np.ndarray, num_tokens: int, step: int) -> None:
+    def _add(self, rows: np.ndarray, num_tokens: int, step: int, is_first: bool) -> None:
         """Forward and backward of one micro-batch: teacher forcing, the loss a sum divided by `num_tokens`."""
         g = self.gradients
         began = time.perf_counter()
@@ -142,7 +144,7 @@ class StepGradient:
         states = g.work(batch.src, batch.src_mask, batch.tgt_in)
         loss = token_loss(states, batch.tgt_out, g.work.output, self.label_smoothing)
         (loss.loss_sum / num_tokens).backward()
-        g.collect()
+        g.collect(is_first)
         num_padded = loss.nll_sum.new_tensor(batch.tgt_out.numel())
         g.extras[:3] += torch.stack([loss.loss_sum.detach(), loss.nll_sum, num_padded])
 

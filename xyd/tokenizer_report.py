@@ -355,7 +355,7 @@ def table(report: TokenizerReport) -> str:
     for lang, figures in languages.items():
         if figures.spelled:
             lines += ["", f"{lang}: {figures.num_spelled:,} characters that no piece holds, the most frequent:"]
-            lines += [f"  {c.character}  {c.name}: {c.count:,} times, in: {c.example}" for c in figures.spelled[:8]]
+            lines += [f"  {c.character}  {c.name}: {c.count:,} ×, in: {c.example}" for c in figures.spelled[:8]]
         if figures.failures:
             lines += ["", f"{lang}: sentences that do not come back from their ids:"]
             lines += [f"  {text}" for text in figures.failures[:8]]

@@ -28,11 +28,12 @@ from xyd.progress import StepFigures, TrainState, is_better
 from xyd.resume import make_ready, manifest, run_dir, write_run_json
 from xyd.runlog import RunLog
 from xyd.sampling import shares
+from xyd.search import with_kept_workers
 from xyd.step import StepGradient, Sums
 from xyd.subwords import SampledSplit
 from xyd.tokenizer import Tokenizer
 from xyd.translate import Translator
-from xyd.workers import choose_workers
+from xyd.workers import choose_search_workers, choose_workers
 
 SKIPS_IN_A_ROW = 10  # steps with a non-finite gradient, one after the other, that stop the run
 
@@ -55,6 +56,7 @@ def train(config: Config, *, fresh: bool = False, reset_schedule: bool = False, 
         if not ready():
             return 0
         workers = choose_workers(config, run_dir(config), device, _say)
+        choose_search_workers(config, run_dir(config), device, _say)
         if workers > 1:
             return distributed.launch(_work, workers, (config, None, reset_schedule))
         return _work(config, None, reset_schedule)
@@ -116,7 +118,8 @@ class Trainer:
         self.state = TrainState()
         self.origin = self._load(reset_schedule)
         self.log = RunLog(self.run, enabled=distributed.is_main(), resume_step=self.state.step)
-        self.translator = Translator(self.model, self.tokenizer, config, self.directions, self.device)
+        searching = config.model_copy(update={"decode": with_kept_workers(config.decode, self.run)})
+        self.translator = Translator(self.model, self.tokenizer, searching, self.directions, self.device)
         self.steps = self._plan_epoch()
         self.gradient = StepGradient(
             self.gradients, self.split, self.start_ids, config.train.label_smoothing, config.run.seed

@@ -20,9 +20,9 @@ from xyd.decode import Hypothesis, penalty
 from xyd.distributed import choose_device
 from xyd.errors import CheckpointError, ConfigError
 from xyd.files import RunDir
-from xyd.guards import split_text, without_loops
+from xyd.guards import altered, split_text, without_loops
 from xyd.model import Transformer
-from xyd.search import Searcher
+from xyd.search import Searcher, with_kept_workers
 from xyd.text import normalise
 from xyd.tokenizer import Tokenizer
 
@@ -103,6 +103,7 @@ class Translator:
         run_dir = RunDir(Path(run))
         chosen = choose_device(device)
         config = checkpoints.saved_config(run_dir)
+        config = config.model_copy(update={"decode": with_kept_workers(config.decode, run_dir)})
         model = checkpoints.load_model(run_dir, checkpoint, chosen)
         try:
             directions = json.loads(run_dir.manifest_path.read_text(encoding="utf-8"))["directions"]
@@ -273,6 +274,7 @@ class Translator:
             length = sum(len(h.ids) + 1 for h in bests)
             divisor = penalty(length, alpha, self.config.decode.length_penalty_form)
             candidates = [Candidate(text=joint, score=sum(h.log_prob for h in bests) / divisor)]
+        warnings += altered(" ".join(part.source for part in parts), candidates[0]["text"])
         if len(candidates) < n_best:
             warnings.append(f"{len(candidates)} of {n_best} translations: there were no more distinct ones")
         return Translation(source, candidates[0]["text"], candidates[0]["score"], status, warnings, candidates)

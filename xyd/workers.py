@@ -8,6 +8,7 @@ processes of their own, and thrown away. A run that goes on keeps the number it 
 import itertools
 import json
 import multiprocessing
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -18,12 +19,13 @@ import torch
 
 from xyd import corpus, distributed, memory, plan
 from xyd.batching import Split, extremes, plan_epoch, shape, start_ids
-from xyd.config import Config
+from xyd.config import BOS_ID, EOS_ID, Config
 from xyd.errors import XydError
-from xyd.files import RunDir
+from xyd.files import RunDir, atomic_write
 from xyd.model import Transformer
 from xyd.optim import Gradients, build_optimizer
 from xyd.resume import manifest
+from xyd.search import MIN_SENTENCES, Searcher, with_kept_workers
 from xyd.step import StepGradient, Sums
 from xyd.tokenizer import Tokenizer
 
@@ -33,6 +35,7 @@ CORE_SPEED = 5e10  # operations a second that one core is taken to do, for forec
 START_SECONDS, WORTH_MINUTES = 20.0, 2.0  # forecasts: too short for a second process; too short to be measured
 STEP_LIMIT = 30.0  # seconds for one micro-batch, by forecast, beyond which nothing is measured
 SMALL = 20_000_000  # parameters up to which, by rule, a process a core is faster
+SEARCH_TOKENS = 8  # that each sentence of a measured search is long
 GAIN = 1.03  # by which more processes must be faster, since they take more memory
 
 
@@ -138,7 +141,7 @@ def fastest(config: Config, speeds: dict[int, float]) -> tuple[int, str]:
         for w, speed in speeds.items()
         if w != best
     ]
-    return best, f"{speeds[best]:,.0f} tokens/s; {', '.join(others)}"
+    return best, "; ".join([f"{speeds[best]:,.0f} tokens/s", *filter(None, [", ".join(others)])])
 
 
 def _setting(config: Config, workers: int) -> str:
@@ -219,3 +222,38 @@ def _tokens_per_second(config: Config, material: Material, device: torch.device)
         if (seconds := Sums(*gradients.extras.tolist()).seconds) > MEASURE_SECONDS:  # every rank, by rank 0's clock
             break
     return tokens / seconds
+
+
+def choose_search_workers(config: Config, run: RunDir, device: torch.device, say: Callable[[str], None]) -> None:
+    """Measure once, where `decode.workers` is `auto`, how many processes translate fastest, say it and keep it."""
+    cores = distributed.num_cores()
+    if config.decode.workers != "auto" or device.type != "cpu" or cores < 2 or not sys.platform.startswith("linux"):
+        return
+    if with_kept_workers(config.decode, run).workers != "auto":
+        return
+    settings = [1, cores]
+    speeds = {workers: search_speed(config, run, workers) for workers in settings}
+    choice = cores if speeds[cores] > speeds[1] * GAIN else 1
+    told = ", ".join(f"{workers} {speeds[workers]:,.0f}" for workers in settings)
+    say(f"search workers: {choice} of 1 thread ({told} tokens/s)")
+    atomic_write(run.search_path, json.dumps({"workers": choice, "cores": cores}))
+
+
+def search_speed(config: Config, run: RunDir, workers: int) -> float:
+    """Tokens per second of so many search processes, greedy, on valid sources with an untrained model."""
+    valid, tokenizer = corpus.open_split(run, "valid"), Tokenizer.load(run.tokenizer_path)
+    torch.manual_seed(config.run.seed)
+    model = Transformer(config.model, tokenizer.vocab_size).eval()
+    with torch.no_grad():
+        model.output.bias[EOS_ID] = -1e4  # so that every sentence has the length that it is given
+    decode = config.decode.model_copy(update={"workers": workers, "capture": False, "temperature": None})
+    searcher = Searcher(model, decode, "cpu", tokenizer.banned_ids)
+    rows = range(min(len(valid), MIN_SENTENCES * distributed.num_cores()))
+    sources = [valid.src_ids(row)[: config.model.max_length - 1].tolist() for row in rows]
+    lengths = [min(SEARCH_TOKENS, config.model.max_length - 1)] * len(sources)
+    seconds = []
+    for _ in range(2):  # the first time the processes start
+        began = time.perf_counter()
+        searcher.search(sources, BOS_ID, lengths, 1, 1.0)
+        seconds.append(time.perf_counter() - began)
+    return sum(lengths) / seconds[-1]

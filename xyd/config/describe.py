@@ -67,6 +67,8 @@ def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "required"
     value: Any = info.default
+    if info.default_factory is list:
+        return "default []"
     if value is PydanticUndefined or value is None:
         return "default null"
     if isinstance(value, bool):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -106,6 +106,19 @@ class RunConfig(Section):
     )
 
 
+Sign = Literal[
+    "mojibake",
+    "html_entities",
+    "swapped",
+    "wrong_script",
+    "wrong_language",
+    "digits_differ",
+    "urls_differ",
+    "truncated",
+]
+SIGNS: tuple[str, ...] = get_args(Sign)
+
+
 class Filters(Section):
     """What keeps a pair out of training. Nothing is cut or changed: a pair stays or goes whole, and is counted."""
 
@@ -119,6 +132,10 @@ class Filters(Section):
         default=6.0, description="Dropped when the longer side exceeds this times the shorter one plus 20 characters."
     )
     drop_identical: bool = Field(default=True, description="Drop pairs whose two sides are the same text.")
+    drop: list[Sign] = Field(
+        default_factory=list,
+        description="Drop pairs that show one of these signs: " + ", ".join(SIGNS) + ". xyd inspect counts them.",
+    )
     min_score: float | None = Field(
         default=None,
         description="Drop pairs whose score is below this or missing; null = scores are not looked at.",
@@ -126,7 +143,7 @@ class Filters(Section):
     language_id: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         default=None,
         description="Drop pairs with a side that py3langid takes for another language with at least this probability "
-        "(sides of 20 letters and more; pip install 'xyd[langid]'); null = languages are not looked at.",
+        "(not of ASCII sides under 20 letters; pip install 'xyd[langid]'); null = languages are not looked at.",
     )
 
 

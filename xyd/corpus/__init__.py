@@ -279,7 +279,8 @@ def _refuse_overlap(overlap: Mapping[str, Any], corpora: Sequence[Mapping[str, A
     for kind in kinds:
         places = [place for entry in corpora for place in entry["dropped"][f"overlap_{kind}"]["first"]]
         more = ", …" if overlap[kind] > len(places[:10]) else ""
-        lines.append(f"  {kind.replace('_', ' ')}: {overlap[kind]:,} pairs: {', '.join(places[:10])}{more}")
+        count = f"{overlap[kind]:,} {'pair' if overlap[kind] == 1 else 'pairs'}"
+        lines.append(f"  {kind.replace('_', ' ')}: {count}: {', '.join(places[:10])}{more}")
     if between:
         counts = ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in between.items())
         lines.append(f"--strict: your valid files overlap with your test files: {counts}")

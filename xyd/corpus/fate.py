@@ -200,8 +200,8 @@ def _check_columns(pairs: Pairs, fate: Fate) -> dict[str, Any]:
             lacking = int((live & (column == missing)).sum())
             if lacking == int(live.sum()):
                 raise DataError(
-                    f"data.split.{key}: {value}, but no pair of the corpora has a {value}; name the column that holds "
-                    f"it (columns: {{{value}: …}}), or leave data.split.{key} out"
+                    f"data.split.{key}: {value}, but no pair of the corpora has a {value}; say in each corpus "
+                    f"where it stands ({value}: a column or a further file), or leave data.split.{key} out"
                 )
             facts[f"pairs_without_{value}"] = lacking
     return facts
@@ -234,13 +234,27 @@ def hold_reserve(pairs: Pairs, decision: Decision, seed: int, max_ids: int) -> N
 
 
 def use_reserve(pairs: Pairs, decision: Decision, seed: int) -> None:
-    """Choose valid and test anew among all that is held out and not too long; the rest goes back to train.
+    """Where held-out pairs were too long, choose valid and test anew among the others; the rest goes back to train.
 
-    If nothing was too long the choice is the same as before, as is the order in which groups are looked at.
+    The order in which groups are looked at is the same as before. Raises DataError if nothing is left for a split.
     """
     fate, quotas = decision.fate, decision.quotas
     if not quotas:
         return
+    if (fate == TOO_MANY_TOKENS).any():
+        _choose_anew(pairs, decision, seed)
+    else:
+        fate[fate == RESERVE] = TRAIN
+    for name in quotas:
+        if not (fate == SPLITS[name]).any():
+            raise DataError(
+                f"data.{name}: no pair could be split off without leakage: the groups that must stay together are too "
+                f"large for what is asked for; ask for more, give files, or set data.split.group_by: none"
+            )
+
+
+def _choose_anew(pairs: Pairs, decision: Decision, seed: int) -> None:
+    fate, quotas = decision.fate, decision.quotas
     select = fate > TRAIN
     if "test" not in quotas:
         select &= fate != TEST  # that is a fold: all of it stays

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from xyd.config import PATH_FORMATS, Config, FilesSplit, HfConfig, SourceConfig, directions
+from xyd.config import PATH_FORMATS, Config, FilesSplit, HfConfig, SourceConfig, directions, used_directions
 from xyd.files import RunDir, sha256_bytes, sha256_file
 from xyd.formats import local_files
 from xyd.text import RULES_VERSION
@@ -84,11 +84,19 @@ def is_prepared(config: Config, run: RunDir) -> bool:
 def content_order(config: Config, hashes: Mapping[str, str | None]) -> list[int]:
     """Positions in `data.corpora` in an order that content and settings decide: that of the manifest and the rows.
 
-    So which of several repeats stays, and the order of rows, do not depend on the order in the config. `hashes`: from
+    So which of several repeats stays, and the order of rows, do not depend on the order in the config. Corpora with
+    more directions come first: the first of equal pairs stays, and it must not take a direction away. `hashes`: from
     `input_hashes`.
     """
     corpora = config.data.corpora
-    names = [(_settings(corpus, hashes), list(map(str, _source_files(corpus, hashes)))) for corpus in corpora]
+    names = [
+        (
+            -len(used_directions(config, corpus)),
+            _settings(corpus, hashes),
+            list(map(str, _source_files(corpus, hashes))),
+        )
+        for corpus in corpora
+    ]
     return sorted(range(len(corpora)), key=names.__getitem__)
 
 

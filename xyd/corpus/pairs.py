@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import islice
-from operator import attrgetter
+from itertools import count, islice
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xyd import splitting
 from xyd.cleaning import Cleaner
@@ -25,8 +26,8 @@ from xyd.splitting import PairKeys
 from xyd.text import SentencePair, Tally, faults, normalise
 
 BATCH_ROWS = 8192
-FULLY_LOOKED_AT = 1_000_000
-"""Pairs of a corpus and a pair of languages that the health report looks at one by one; of those after, a sample."""
+FULLY_LOOKED_AT, THEN_EVERY = 200_000, 16
+"""Pairs of a corpus up to which the health report looks at all; of the chunks after those, at every 16th."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -41,6 +42,7 @@ class Chunk:
 
     corpus: int
     pairs: list[tuple[Any, ...]]  # the fields of SentencePair: tuples travel between processes much faster
+    is_looked_at: bool = False  # whether the health report needs the texts
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Digest:
     times: list[tuple[str | None, str]] | None  # (time, origin), where pairs are split by time
     dropped: Tally
     changed: Tally
-    normalised: list[tuple[str, str]]  # both sides of every pair of the chunk, for the health report
+    normalised: list[tuple[str, str]]  # both sides of every pair, if the chunk is looked at
 
 
 class Digester:
@@ -78,41 +80,44 @@ class Digester:
         rows: list[tuple[str, str, str | None, str | None, str]] = []
         keys: tuple[list[int], list[int], list[int]] = ([], [], [])
         language_pair: list[int] = []
-        longest: list[int] = []
+        fold_digits = self._split.fold_digits
         documents: list[int] | None = [] if self._split.group_by == "group" else None
         times: list[tuple[str | None, str]] | None = [] if self._split.order == "time" else None
         for values in chunk.pairs:
-            pair = SentencePair(*values)
-            src, tgt = normalise(pair.src), normalise(pair.tgt)
-            normalised.append((src, tgt))
-            if pair.flaw is not None:
-                dropped.add(pair.flaw, pair.origin)
+            raw_src, raw_tgt, src_lang, tgt_lang, origin, group, flaw, _, time = values
+            src, tgt = normalise(raw_src), normalise(raw_tgt)
+            if chunk.is_looked_at:
+                normalised.append((src, tgt))
+            if flaw is not None:
+                dropped.add(flaw, origin)
                 continue
-            if src != pair.src or tgt != pair.tgt:
-                changed.add_all({*faults(pair.src), *faults(pair.tgt)}, pair.origin)
-            if cleaner is not None and (reason := cleaner.reason(src, tgt, pair)) is not None:
-                dropped.add(reason, pair.origin)
-                continue
-            a, b, raw_a, raw_b, lang_a, lang_b = src, tgt, pair.src, pair.tgt, pair.src_lang, pair.tgt_lang
+            if src != raw_src or tgt != raw_tgt:
+                changed.add_all({*faults(raw_src), *faults(raw_tgt)}, origin)
+            if cleaner is not None:
+                reason = cleaner.reason(src, tgt, SentencePair(*values) if cleaner.needs_pair else None)
+                if reason is not None:
+                    dropped.add(reason, origin)
+                    continue
+            a, b, raw_a, raw_b, lang_a, lang_b = src, tgt, raw_src, raw_tgt, src_lang, tgt_lang
             if lang_a > lang_b:
                 a, b, raw_a, raw_b, lang_a, lang_b = b, a, raw_b, raw_a, lang_b, lang_a
-            rows.append((a, b, raw_a if raw_a != a else None, raw_b if raw_b != b else None, pair.origin))
-            keys[0].append(splitting.key(lang_a, a, self._split.fold_digits))
-            keys[1].append(splitting.key(lang_b, b, self._split.fold_digits))
+            rows.append((a, b, raw_a if raw_a != a else None, raw_b if raw_b != b else None, origin))
+            keys[0].append(splitting.key(lang_a, a, fold_digits))
+            keys[1].append(splitting.key(lang_b, b, fold_digits))
             keys[2].append(splitting.exact_key(lang_a, a, lang_b, b))
             language_pair.append(self._index[lang_a, lang_b])
-            longest.append(max(_num_bytes(a), _num_bytes(b)))
             if documents is not None:
-                documents.append(splitting.document_key(pair.group))
+                documents.append(splitting.document_key(group))
             if times is not None:
-                times.append((pair.time, pair.origin))
-        columns = [[_valid_utf8(text) for text in column] for column in zip(*rows, strict=True)] or [[]] * 5
+                times.append((time, origin))
+        texts = _record_batch(rows)
+        bytes_a, bytes_b = (pc.binary_length(texts.column(side)).to_numpy() for side in "ab")
         return Digest(
-            pa.record_batch(columns, schema=_PAIR_SCHEMA),
+            texts,
             [np.array(column, np.uint64) for column in keys],
             np.array(language_pair, np.int16),
             np.full(len(rows), chunk.corpus, np.int16),
-            np.array(longest, np.int32),
+            np.maximum(bytes_a, bytes_b).astype(np.int32),
             None if documents is None else np.array(documents, np.uint64),
             times,
             dropped,
@@ -121,14 +126,25 @@ class Digester:
         )
 
 
+def _record_batch(rows: list[tuple[str, str, str | None, str | None, str]]) -> pa.RecordBatch:
+    columns = list(map(list, zip(*rows, strict=True))) or [[]] * len(_PAIR_SCHEMA)
+    try:
+        return pa.record_batch(columns, schema=_PAIR_SCHEMA)
+    except UnicodeEncodeError:  # lone surrogates, which JSON data can bring in
+        return pa.record_batch([[_valid_utf8(text) for text in column] for column in columns], schema=_PAIR_SCHEMA)
+
+
 _FIELDS = attrgetter(*(field.name for field in fields(SentencePair)))
 
 
 def chunks(corpus: int, pairs: Iterable[SentencePair]) -> Iterator[Chunk]:
     """The pairs of one corpus, some at a time."""
     stream = map(_FIELDS, pairs)
-    while rows := list(islice(stream, BATCH_ROWS)):
-        yield Chunk(corpus, rows)
+    for number in count():
+        rows = list(islice(stream, BATCH_ROWS))
+        if not rows:
+            return
+        yield Chunk(corpus, rows, number * BATCH_ROWS < FULLY_LOOKED_AT or number % THEN_EVERY == 0)
 
 
 class Pairs:
@@ -185,10 +201,6 @@ def sorted_pair(a: str, b: str) -> tuple[str, str]:
     return (a, b) if a < b else (b, a)
 
 
-def _num_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-
-
 def _valid_utf8(text: str | None) -> str | None:
     """Arrow holds no lone surrogates, which JSON data can bring in."""
     return text if text is None or text.isascii() else text.encode("utf-8", "replace").decode()
@@ -210,7 +222,7 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
     """Fill `pairs` with what is kept of all corpora; returns what became of each."""
     names = [source_name(corpus) for corpus in config.data.corpora]
     # Repeats are found and dropped by their keys, later.
-    health = [Health(name, full_until=FULLY_LOOKED_AT, repeats=False) for name in names]
+    health = [Health(name, repeats=False) for name in names]
     counts = [CorpusCount(name, 0, Tally(), Tally(), of_it) for name, of_it in zip(names, health, strict=True)]
     under_way: deque[Chunk] = deque()
 
@@ -232,12 +244,16 @@ def read_corpora(config: Config, pairs: Pairs, report: ReadReport) -> list[Corpu
     def counted(digests: Iterable[Digest]) -> Iterator[Digest]:
         for digest in digests:
             chunk = under_way.popleft()
-            count = counts[chunk.corpus]
-            count.read += len(chunk.pairs)
-            count.dropped.merge(digest.dropped)
-            count.changed.merge(digest.changed)
-            for values, (src, tgt) in zip(chunk.pairs, digest.normalised, strict=True):
-                count.health.add(SentencePair(*values), src, tgt)
+            of_corpus = counts[chunk.corpus]
+            of_corpus.read += len(chunk.pairs)
+            of_corpus.dropped.merge(digest.dropped)
+            of_corpus.changed.merge(digest.changed)
+            if chunk.is_looked_at:
+                for values, (src, tgt) in zip(chunk.pairs, digest.normalised, strict=True):
+                    of_corpus.health.add(SentencePair(*values), src, tgt)
+            else:
+                for languages, number in Counter(map(itemgetter(2, 3), chunk.pairs)).items():
+                    of_corpus.health.pass_over(languages[0], languages[1], number)
             yield digest
 
     digester = Digester(pairs, [Cleaner(corpus.filters) for corpus in config.data.corpora])

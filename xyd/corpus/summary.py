@@ -49,7 +49,9 @@ def table(manifest: Mapping[str, Any], asked: Mapping[str, Mapping[str, int]]) -
         for direction, rows in split.items():
             wanted = asked.get(name, {}).get("-".join(sorted(direction.split("-"))), 0)
             if rows < wanted:
-                why = "the others were over model.max_length, or no group fits"
+                why = (
+                    "the others were over model.max_length, are of a corpus that has other directions, or no group fits"
+                )
                 lines.append(f"  warning: {direction}: {rows:,} of {wanted:,}; {why}")
             elif not rows:
                 lines.append(f"  warning: {direction}: no row")
@@ -82,8 +84,8 @@ def _group_lines(facts: Mapping[str, Any]) -> list[str]:
     lines += [f"pairs without a {value}: {count:,}" for value, count in lacking.items() if count]
     for name, found in facts.get("time", {}).items():
         lines += [
-            f"{name}: {languages} from {fact['from']} on; {fact['newer_in_train']:,} train pairs are newer, "
-            "because their group is older or too large"
+            f"{name}: {languages} from {fact['from']} on; train pairs that are newer: {fact['newer_in_train']:,}"
+            + (", because their group is older or too large" if fact["newer_in_train"] else "")
             for languages, fact in found.items()
         ]
     return lines

@@ -27,31 +27,32 @@ __all__ = ["SIGNS", "Health"]
 _PORTION = 4096
 _LONGEST = 1 << 14  # characters; median and p99 do not tell longer texts apart
 _TWENTY_TIMES = math.log(20)
-EVERY = 16
-"""In a sampled report, every so many-th pair is looked at once `full_until` is passed."""
 
 
 class Health:
     """The report on one corpus; pairs of several languages are told apart."""
 
-    def __init__(self, name: str, *, full_until: int | None = None, repeats: bool = True) -> None:
-        """
-        Args:
-            full_until: of each pair of languages, look at every pair so far, then at every sixteenth only (None: all).
-                Lengths and shifted blocks are always of all pairs.
-            repeats: look for repeated pairs, which takes 8 bytes a pair.
-        """
+    def __init__(self, name: str, *, repeats: bool = True) -> None:
+        """`repeats`: look for repeated pairs, which takes 8 bytes a pair."""
         self.name = name
-        self._full_until, self._repeats = full_until, repeats
+        self._repeats = repeats
         self._parts: dict[tuple[str, str], _LanguagePair] = {}
 
     def add(self, pair: SentencePair, src: str, tgt: str) -> None:
         """The next pair as it was read, with both sides normalised."""
         part = self._parts.get((pair.src_lang, pair.tgt_lang))
         if part is None:
-            part = _LanguagePair(pair.src_lang, pair.tgt_lang, self._full_until, self._repeats)
-            self._parts[pair.src_lang, pair.tgt_lang] = part
+            part = self._parts[pair.src_lang, pair.tgt_lang] = _LanguagePair(
+                pair.src_lang, pair.tgt_lang, self._repeats
+            )
         part.add(pair, src, tgt)
+
+    def pass_over(self, src_lang: str, tgt_lang: str, count: int) -> None:
+        """The next pairs, of which only the number is known: nothing is found in them, and the report says so."""
+        part = self._parts.get((src_lang, tgt_lang))
+        if part is None:
+            part = self._parts[src_lang, tgt_lang] = _LanguagePair(src_lang, tgt_lang, self._repeats)
+        part.num_passed_over += count
 
     def finish(self) -> dict[str, Any]:
         """The report, fit for JSON: `corpus`, and of each pair of `languages` the `findings` and what was measured."""
@@ -59,12 +60,12 @@ class Health:
 
 
 class _LanguagePair:
-    def __init__(self, src_lang: str, tgt_lang: str, full_until: int | None, repeats: bool) -> None:
+    def __init__(self, src_lang: str, tgt_lang: str, repeats: bool) -> None:
         self.src_lang, self.tgt_lang = src_lang, tgt_lang
-        self._full_until = full_until
+        self.num_passed_over = 0
         self._find = finder(src_lang, tgt_lang)
         self._waiting: list[tuple[SentencePair, str, str]] = []
-        self._num_pairs = self._num_looked_at = 0
+        self._num_looked_at = 0
         self._findings = Findings()
         self._repeats = Repeats() if repeats else None
         self._steps = Steps()
@@ -88,13 +89,11 @@ class _LanguagePair:
         self._steps.add(srcs, tgts)
         self._measure(rows, srcs, tgts)
         self._origins.add([pair.origin for pair, _, _ in rows])
-        sampled = self._full_until is not None and self._num_pairs >= self._full_until
-        for pair, src, tgt in rows[::EVERY] if sampled else rows:
+        for pair, src, tgt in rows:
             self._look_at(pair, src, tgt)
         if self._repeats is not None:
             for _, src, tgt in rows:
                 self._repeats.add(src, tgt)
-        self._num_pairs += len(rows)
         self._waiting = []
 
     def _look_at(self, pair: SentencePair, src: str, tgt: str) -> None:
@@ -148,21 +147,12 @@ class _LanguagePair:
         return {
             "src_lang": self.src_lang,
             "tgt_lang": self.tgt_lang,
-            "pairs": self._num_pairs,
+            "pairs": self._num_looked_at + self.num_passed_over,
             "looked_at": self._num_looked_at,
-            "sampling": self._sampling(),
             "findings": in_order(rows),
             "shifted_blocks": [self._shift(shift) for shift in shifts],
             "lengths": self._length_report(),
         }
-
-    def _sampling(self) -> str | None:
-        if self._num_looked_at == self._num_pairs:
-            return None
-        return (
-            f"each of the first {self._full_until:,} pairs, then every {EVERY}th; "
-            "lengths, repeats and shifted blocks: all pairs"
-        )
 
     def _shift(self, shift: Shift) -> dict[str, Any]:
         return {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from xyd.health.table import block_text, file_lines, length_line, places
+from xyd.health.table import PASSED_OVER, block_text, file_lines, length_line, places
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #1d2433; }
@@ -44,8 +44,8 @@ def page(corpora: Sequence[Mapping[str, Any]], title: str, files: Sequence[Mappi
 def _part(corpus: str, part: Mapping[str, Any]) -> list[str]:
     languages = f"{part['src_lang']}-{part['tgt_lang']}"
     html = [f"<h2>{escape(corpus)}, {escape(languages)}: {part['pairs']:,} pairs</h2>"]
-    if part["sampling"]:
-        html.append(f'<p class="note">Looked at {part["looked_at"]:,} of them: {escape(part["sampling"])}.</p>')
+    if part["looked_at"] < part["pairs"]:
+        html.append(f'<p class="note">Looked at {part["looked_at"]:,} of them, {escape(PASSED_OVER)}.</p>')
     html.append(f'<p class="note">{escape(length_line(part))}</p>')
     lengths = part["lengths"]
     for side in ("src", "tgt"):

@@ -6,7 +6,7 @@ from array import array
 
 import numpy as np
 
-from xyd.text import fold
+from xyd.text import fold_normalised
 
 _EXACT_BITS = 16
 
@@ -22,7 +22,7 @@ class Repeats:
         self._hashes = array("Q")
 
     def add(self, src: str, tgt: str) -> None:
-        folded, exact = hash((fold(src), fold(tgt))), hash((src, tgt))
+        folded, exact = hash((fold_normalised(src), fold_normalised(tgt))), hash((src, tgt))
         self._hashes.append((folded & 0xFFFFFFFFFFFF) << _EXACT_BITS | exact & 0xFFFF)
 
     def found(self, limit: int) -> dict[str, tuple[int, list[int]]]:

@@ -25,11 +25,14 @@ def table(corpora: Sequence[Mapping[str, Any]], files: Sequence[Mapping[str, Any
     return "\n".join(lines)
 
 
+PASSED_OVER = "in blocks; what is said here is of those. xyd inspect looks at all"
+
+
 def _part(corpus: str, part: Mapping[str, Any]) -> list[str]:
     src, tgt = part["src_lang"], part["tgt_lang"]
     lines = [f"health of {corpus}, {src}-{tgt}: {part['pairs']:,} pairs"]
-    if part["sampling"]:
-        lines.append(f"  looked at {part['looked_at']:,} of them: {part['sampling']}")
+    if part["looked_at"] < part["pairs"]:
+        lines.append(f"  looked at {part['looked_at']:,} of them, {PASSED_OVER}")
     lines.append("  " + length_line(part))
     if not part["findings"]:
         lines.append("  nothing found")

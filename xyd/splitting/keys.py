@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from xyd.errors import DataError
-from xyd.text import fold
+from xyd.text import fold_normalised
 
 Keys = npt.NDArray[np.uint64]
 
@@ -20,13 +20,13 @@ _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
 
 
 def folded(text: str, fold_digits: bool = False) -> str:
-    """`text.fold`, and with `fold_digits` every number as 0."""
-    text = fold(text)
+    """A normalised text as `text.fold` has it, and with `fold_digits` every number as 0."""
+    text = fold_normalised(text)
     return _DIGITS.sub("0", text) if fold_digits else text
 
 
 def key(lang: str, text: str, fold_digits: bool = False) -> int:
-    """64-bit key of one side: its language and folded text."""
+    """64-bit key of one side: its language and its normalised text, folded."""
     return _hash(lang, folded(text, fold_digits))
 
 

@@ -226,11 +226,15 @@ def _shortage(
 ) -> str:
     lines = [f"data.{name}: the corpora cannot give a {name} split of this size without leakage"]
     limit, rest = (f" of at most {max_group} pairs", "; larger groups stay in train") if max_group else ("", "")
-    for lp in np.flatnonzero(missing > 0).tolist():
-        label = names[lp] if names else f"language pair {lp}"
-        lines.append(
-            f"  {label}: {quota[lp]} pairs asked for, {reached[lp]} could be split off ({available[lp]} pairs are in "
-            f"groups{limit} that share a sentence{rest})"
-        )
-    lines.append(f"  set data.{name} to at most {int(reached[missing > 0].min())}, give files, or add data")
+    labels = names or [f"language pair {lp}" for lp in range(len(quota))]
+    lines += [
+        f"  {labels[lp]}: {quota[lp]} pairs asked for, {reached[lp]} could be split off, of {available[lp]} in "
+        f"groups{limit} that stay together{rest}"
+        for lp in np.flatnonzero(missing > 0).tolist()
+    ]
+    # Where language pairs share lines, a smaller size for all of them would only end the walk earlier.
+    asked = np.flatnonzero(quota < UNLIMITED).tolist()
+    sizes = ", ".join(f"{labels[lp]}: {reached[lp]}" for lp in asked)
+    most = f"{{{sizes}}}" if len(asked) > 1 else f"{reached[asked[0]]}"
+    lines.append(f"  set data.{name} to at most {most}, give files, or add data")
     return "\n".join(lines)
