@@ -52,6 +52,7 @@ SHIPPED = {
     "demo.yaml": [],
     "multi30k-en-de.yaml": [],
     "tatoeba-zh-en.yaml": [],
+    "un-six.yaml": ["data.valid=8", "data.test=8"],
     "base-48k.yaml": [
         "data.corpora=[{files: {en: train.en, zh: train.zh, fr: train.fr}}]",
         "data.valid=4",
@@ -72,6 +73,8 @@ def test_shipped_configuration_trains_a_step(name: str, tmp_path: Path) -> None:
         write_stub(tmp_path, {lang: f"{stem}.{lang}" for lang in WORDS}, lines, seed)
     write_stub(tmp_path, {"en": "test_2016_flickr.en", "de": "test_2016_flickr.de"}, 8, 3)
     write_stub(tmp_path, {lang: f"demo.{lang}" for lang in ("en", "zh", "fr")}, 2000, 1)
+    write_stub(tmp_path, {lang: f"UNv1.0.devset.{lang}" for lang in ("en", "zh", "fr")}, 600, 1)
+    (tmp_path / "UNv1.0.devset.ids").write_text("".join(f"2015/a/{n // 4} en:{n}:1\n" for n in range(600)), "utf-8")
     overrides = [f"data.root={tmp_path}", "train.max_steps=1", f"run.dir={tmp_path}", "evaluate.valid_sentences=2"]
     # An untrained model never stops by itself.
     overrides += ["decode.beam_size=1", "decode.max_length_factor=0.5", "decode.max_length_extra=2"]

@@ -176,8 +176,8 @@ def test_header_and_columns(write: Write, content: str, options: dict[str, Any],
             {"columns": {"en": "en", "fr": "fra"}},
             r"a\.tsv:1: no column fra \(for fr\); the columns are en, fr; did you mean fr\?",
         ),
-        ("one\tun\n", {"columns": {"en": 1, "fr": 3}}, r"a\.tsv:1: fr is to be column 3, but the first row has 2"),
-        ("one\n", {}, r"a\.tsv:1: fr is to be column 2, but the first row has 1"),
+        ("one\tun\n", {"columns": {"en": 1, "fr": 3}}, r"a\.tsv:1: fr is to be column 3, but there are only 2"),
+        ("one\n", {}, r"a\.tsv:1: fr is to be column 2, but there are only 1"),
         ("a\tb\n", {"header": True}, r"a\.tsv:1: no text in en, fr; it holds a, b; say which is which: columns"),
         ("en\tfr\tfr\n", {"columns": {"en": "en", "fr": "fr"}}, r"a\.tsv:1: the header has fr twice"),
         ("a\tb\n", {"group": "doc"}, r"a\.tsv:1: no "),
@@ -189,6 +189,11 @@ def test_a_table_without_the_columns_is_refused(
 ) -> None:
     with pytest.raises(DataError, match=message):
         read(tsv=write("a.tsv", content), **options)
+
+
+def test_the_first_row_may_be_the_ragged_one(write: Write) -> None:
+    found = read(tsv=write("a.tsv", "one\tun\ttoo many\ntwo\tdeux\nthree\ttrois\n"))
+    assert [(pair.src, pair.flaw) for pair in found] == [("", "ragged_row"), ("two", None), ("three", None)]
 
 
 def test_a_ragged_row_is_dropped_by_name_and_the_rest_stays_in_step(write: Write) -> None:

@@ -113,6 +113,12 @@ def test_outliers_of_length_and_ratio_against_the_corpus_itself() -> None:
     assert first(part, "length_outlier") == ["a.en:2501"]
 
 
+def test_a_line_twenty_times_as_long_is_found_among_few() -> None:
+    part = report_on([*GOOD, ("word " * 4000, "Un mot.")])
+    assert counts(part) == {"length_outlier": 1, "ratio_outlier": 1}
+    assert first(part, "ratio_outlier") == first(part, "length_outlier") == ["a.en:41"]
+
+
 def test_a_shifted_block_is_given_with_its_lines() -> None:
     src, tgt = made_up(800, 1)
     part = report_on(zip(src, shifted(tgt, 200, 260, 1), strict=True), ("xx", "yy"))
@@ -226,6 +232,18 @@ def test_the_table_is_short_and_says_what_to_do() -> None:
 
 
 # ── the verb, and every preparation ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_reading_took_off_is_told_by_file() -> None:
+    clean = {"path": "a.en", "lines": 3, "bom": 0, "crlf": 0, "bad_lines": 0}
+    files = [clean, {**clean, "path": "a.fr", "bom": 1, "crlf": 2}, {**clean, "path": "<b>", "bad_lines": 1}]
+    told = [
+        "file a.fr: a byte order mark at its start, taken off; 2 of 3 lines end in CRLF, read as LF",
+        "file <b>: 1 of 3 lines cannot be decoded",
+    ]
+    assert table([], files).splitlines() == told
+    shown = page([], "x", files)
+    assert all(f"<p>{line.replace('<b>', '&lt;b&gt;')}.</p>" in shown for line in told)
 
 
 @pytest.fixture

@@ -36,6 +36,8 @@ _MENDABLE = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code. The one place that turns an ``XydError`` into a message."""
+    if arguments is None:
+        _name_files_in_utf8()
     _speak_utf8()
     _stop_on_sigterm()
     _let_threads_sleep()
@@ -67,6 +69,16 @@ def _defect() -> int:
     traceback.print_exc()
     print(f"xyd {__version__}: this is a defect of xyd; please report it with the lines above", file=sys.stderr)
     return 1
+
+
+def _name_files_in_utf8() -> None:
+    """Where Python would take file names for ASCII, as in a plain C locale, it is started again in its UTF-8 mode.
+
+    Names come from YAML too, so mending the arguments alone would not do.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, sys.orig_argv)
 
 
 def _speak_utf8() -> None:
@@ -189,12 +201,12 @@ def _inspect(options: argparse.Namespace) -> int:
     from xyd.health.table import table
 
     found = inspect(config)
-    print(table(found["corpora"]))
+    print(table(found["corpora"], found["files"]))
     run = RunDir(Path(config.run.dir) / config.run.name)
     as_json: Path = options.json or run.health_path
     as_page: Path = options.html or run.health_path.with_suffix(".html")
     atomic_write(as_json, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
-    atomic_write(as_page, page(found["corpora"], f"Health of the data of {config.run.name}"))
+    atomic_write(as_page, page(found["corpora"], f"Health of the data of {config.run.name}", found["files"]))
     print(f"\nwritten: {as_json}, {as_page} (with examples)")
     return 0
 

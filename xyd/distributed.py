@@ -173,7 +173,7 @@ def num_cores() -> int:
         return int(limit)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:  # a container may be allowed less time than its cores have
-        allowed, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        allowed, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
         return min(cores, math.ceil(int(allowed) / int(period)))
     except (OSError, ValueError):  # not Linux, or no limit ("max")
         return cores

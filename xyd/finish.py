@@ -5,6 +5,7 @@ Every rank takes part: each evaluates its share, rank 0 decides, writes and spea
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +53,7 @@ def finish(
     }
     text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
     distributed.on_main(lambda: atomic_write(run.report_path, text))
-    log.say(f"\nreport: {run.report_path}\ntranslate with: xyd translate {os.path.relpath(run.root)}")
+    log.say(f"\nreport: {run.report_path}\ntranslate with: xyd translate {shlex.quote(os.path.relpath(run.root))}")
 
 
 def _to_average(run: RunDir, metric: str, most: int) -> list[str]:

@@ -40,7 +40,7 @@ def usage(device: torch.device) -> Iterator[Usage]:
         found.peak = torch.cuda.max_memory_allocated(device)
     else:
         with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew; else only what exceeds it is seen
+            Path("/proc/self/clear_refs").write_bytes(b"5")  # the peak begins anew; else only what exceeds it is seen
         before = _peak()
         yield found
         found.peak = _peak()
@@ -65,14 +65,14 @@ def free() -> int | None:
         return None
     for path in LIMITS:
         with contextlib.suppress(OSError, ValueError):  # "max" is no number, and no limit
-            free = min(free, int(path.read_text()))
+            free = min(free, int(path.read_bytes()))
     return free
 
 
 def _entry(path: Path, name: str) -> int | None:
     """A line such as `VmHWM:   123456 kB`."""
     with contextlib.suppress(OSError):
-        for line in path.read_text().splitlines():
+        for line in path.read_text("ascii").splitlines():
             if line.startswith(name + ":"):
                 return int(line.split()[1]) * 1024
     return None

@@ -61,6 +61,11 @@ class Mixture:
         ]
         self.sizes = sizes.tolist()
 
+    @property
+    def num_seen(self) -> int:
+        """Rows of an epoch, those seen twice counted twice."""
+        return sum(cell.quota for cell in self.cells)
+
     def rows(self, epoch: int) -> Rows | None:
         """The rows of an epoch, in no useful order; None = every row once. From the seed and the epoch alone.
 
@@ -85,7 +90,7 @@ class Mixture:
 
     def table(self, directions: Sequence[str], corpora: Sequence[str]) -> list[str]:
         """Lines for people: pairs of each direction, those seen in an epoch, their share; then by corpus."""
-        total = max(1, sum(cell.quota for cell in self.cells))
+        total = max(1, self.num_seen)
         lines = []
         for number, name in enumerate(directions):
             own = [(cell, size) for cell, size in zip(self.cells, self.sizes, strict=True) if cell.direction == number]

@@ -236,7 +236,7 @@ class Trainer:
         if self.sampled is not None:
             src_lengths, tgt_lengths = self.sampled.longest_src, self.sampled.longest_tgt
             tokens_per_step = round(tokens_per_step * self.sampled.slack)
-        return plan_epoch(
+        steps = plan_epoch(
             src_lengths,
             tgt_lengths,
             self.mixture.rows(self.state.epoch),
@@ -245,6 +245,10 @@ class Trainer:
             seed=self.config.run.seed,
             epoch=self.state.epoch,
         )
+        num_rows = sum(len(rows) for step in steps for rows in step)
+        told = self.mixture.num_seen
+        assert num_rows == told, f"the steps of epoch {self.state.epoch + 1} hold {num_rows} rows, not the {told} told"
+        return steps
 
     def train_step(self, micro_batches: list[np.ndarray]) -> StepFigures:
         """One update: teacher forcing on every micro-batch of the step, each rank on its share of them.

@@ -191,8 +191,9 @@ def _prepare(
     hold_reserve(pairs, decision, seed, max_ids)
     _balance(pairs, fate, counts)
     health = [count.health.finish() for count in counts]
-    say(health_table(health))
-    atomic_write(run.health_path, json.dumps({"corpora": health}, ensure_ascii=False, indent=1) + "\n")
+    seen = [{"path": path, **found} for path, found in report.as_dict().items()]
+    say(health_table(health, seen))
+    atomic_write(run.health_path, json.dumps({"corpora": health, "files": seen}, ensure_ascii=False, indent=1) + "\n")
 
     run.manifest_path.unlink(missing_ok=True)  # from here on the files beside it change
     targets = sorted({tgt for _, tgt in wanted})
@@ -200,6 +201,9 @@ def _prepare(
         tokenizer = _taken_tokenizer(tokenizer_path(tokenizer_from), targets, run)
     else:
         texts = tokenizer_texts(pairs, fate == TRAIN, config.tokenizer.sample_size, seed)
+        if len(texts) == config.tokenizer.sample_size:
+            sides = 2 * int((fate == TRAIN).sum())
+            say(f"tokenizer: trained on {len(texts):,} texts of the {sides:,} in train (tokenizer.sample_size)")
         tokenizer = train_tokenizer(texts, config.tokenizer, targets, run.tokenizer_path, seed, say)
 
     def drop(number: int, origin: str) -> None:

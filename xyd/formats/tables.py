@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 from xyd.config import ROLES, SourceConfig
@@ -15,10 +17,12 @@ from xyd.formats.rows import Row, no_column, no_text, usual_columns
 
 _MAX_ROW_LINES = 10_000
 """A cell over more lines is a quote that was never closed."""
+_LOOK_AHEAD = 100
 
 
 def read_table(path: Path, source: SourceConfig, encoding: str, on_bad: OnBad, report: FileReport) -> Iterator[Row]:
-    """Rows of a TSV or CSV file. One with more or fewer cells than the first has the flaw "ragged_row".
+    """Rows of a TSV or CSV file. One with more or fewer cells than the header has, or than most of the first hundred
+    rows have where there is none, has the flaw "ragged_row".
 
     Raises DataError for a column that is not there, and for quotes that do not close.
     """
@@ -26,13 +30,15 @@ def read_table(path: Path, source: SourceConfig, encoding: str, on_bad: OnBad, r
     quoting = source.quoting if source.quoting is not None else source.format == "csv"
     text = read_lines(path, encoding, on_bad, report)
     table = _quoted(path, text, delimiter) if quoting else _split(text, delimiter)
-    number, first = next(table)
+    head = list(islice(table, _LOOK_AHEAD))
+    first = head[0][1]
     has_header = _has_header(source, first)
+    if not has_header:  # the very first may be the ragged one
+        width = Counter(len(cells) for _, cells in head).most_common(1)[0][0]
+        first = next(cells for _, cells in head if len(cells) == width)
     columns = _positions(path, source, [cell.strip() for cell in first], has_header)
     roles = {role: columns.pop(role) for role in ROLES if role in columns}
-    if not has_header:
-        yield _row(path, number, first, columns, roles, len(first))
-    for number, cells in table:
+    for number, cells in chain(head[1:] if has_header else head, table):
         yield _row(path, number, cells, columns, roles, len(first))
 
 
@@ -78,7 +84,7 @@ def _positions(path: Path, source: SourceConfig, first: list[str], has_header: b
                 raise DataError(f"{label}: the header has {name} twice; give the number of the column, from 1 on")
             places[key] = first.index(name)
         elif name > len(first):
-            raise DataError(f"{label}: {key} is to be column {name}, but the first row has {len(first)}; mend columns")
+            raise DataError(f"{label}: {key} is to be column {name}, but there are only {len(first)}; mend columns")
         else:
             places[key] = name - 1
     return places

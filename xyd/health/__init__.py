@@ -9,6 +9,7 @@ examples, in bounded memory. Each way of being wrong is one module: `signs` of a
 from __future__ import annotations
 
 import bisect
+import math
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = ["SIGNS", "Health"]
 
 _PORTION = 4096
 _LONGEST = 1 << 14  # characters; median and p99 do not tell longer texts apart
+_TWENTY_TIMES = math.log(20)
 
 
 class Health:
@@ -71,8 +73,8 @@ class _LanguagePair:
         self._bars = np.zeros((2, MAX_BARS), np.int64)
         self._longest = [0, 0]
         self._lengths = [Spread.between(0, _LONGEST, 1) for _ in range(2)]
-        self._both = Outliers(Spread.between(0, 15, 0.05), 5.0, 1.5, only_above=True)
-        self._ratio = Outliers(Spread.between(-6, 6, 0.02), 6.0, 0.8)
+        self._both = Outliers(Spread.between(0, 15, 0.05), 5.0, 1.5, among_few=_TWENTY_TIMES, only_above=True)
+        self._ratio = Outliers(Spread.between(-6, 6, 0.02), 6.0, 0.8, among_few=_TWENTY_TIMES)
 
     def add(self, pair: SentencePair, src: str, tgt: str) -> None:
         self._waiting.append((pair, src, tgt))

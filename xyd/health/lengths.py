@@ -69,25 +69,38 @@ class Outliers:
     What is far is known only at the end, so candidates by what was known before wait in a list of limited length.
     """
 
-    def __init__(self, spread: Spread, deviations: float, at_least: float, *, only_above: bool = False) -> None:
-        """Far: more than so many deviations from the median, and `at_least` in any case."""
+    def __init__(
+        self,
+        spread: Spread,
+        deviations: float,
+        at_least: float,
+        *,
+        among_few: float = math.inf,
+        only_above: bool = False,
+    ) -> None:
+        """Far: more than so many deviations from the median, and `at_least` in any case; `among_few`, among so few
+        that their spread is not known."""
         self.spread = spread
         self._deviations, self._at_least, self._only_above = deviations, at_least, only_above
+        self._among_few = among_few
         self._waiting: list[tuple[float, Place]] = []
 
     def limits(self) -> tuple[float, float]:
-        """What is below the first or above the second is far; nothing is, among too few to tell."""
+        """What is below the first or above the second is far; among few, only what is very far."""
         middle = self.spread.quantile(0.5)
         room = max(self._deviations * self.spread.deviation(), self._at_least)
-        if self.spread.counts.sum() < _ENOUGH:
-            room = math.inf
+        if self._are_few():
+            room = max(room, self._among_few)
         return -math.inf if self._only_above else middle - room, middle + room
+
+    def _are_few(self) -> bool:
+        return bool(self.spread.counts.sum() < _ENOUGH)
 
     def take(self, values: Doubles, place: Callable[[int], Place]) -> None:
         """The next numbers; `place(i)` tells where number i of them stands."""
         self.spread.take(values)
         low, high = self.limits()
-        if math.isinf(high):
+        if self._are_few():
             low = high = self.spread.quantile(0.5)
         slack = 0.2 * (high - self.spread.quantile(0.5))
         candidates = np.flatnonzero((values < low + slack) | (values > high - slack))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from xyd.health.table import PASSED_OVER, block_text, length_line, places
+from xyd.health.table import PASSED_OVER, block_text, file_lines, length_line, places
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #1d2433; }
@@ -23,14 +23,18 @@ figcaption { font-size: .85rem; color: #4a5568 } summary { cursor: pointer; colo
 """.strip()
 
 
-def page(corpora: Sequence[Mapping[str, Any]], title: str) -> str:
-    """Of the reports of some corpora, as `Health.finish` gives them. All that comes from the corpora is escaped."""
+def page(corpora: Sequence[Mapping[str, Any]], title: str, files: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Of the reports of some corpora, as `Health.finish` gives them, and of their files, as in `file_lines`.
+
+    All that comes from the corpora is escaped.
+    """
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1>",
     ]
+    parts += [f"<p>{escape(line)}.</p>" for line in file_lines(files)]
     for corpus in corpora:
         for part in corpus["languages"]:
             parts += _part(corpus["corpus"], part)

@@ -8,16 +8,20 @@ from typing import Any
 _SHOWN = 4
 
 
-def table(corpora: Sequence[Mapping[str, Any]]) -> str:
-    """Of the reports of some corpora, as `Health.finish` gives them."""
+def table(corpora: Sequence[Mapping[str, Any]], files: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Of the reports of some corpora, as `Health.finish` gives them, and of the files they were read from."""
     lines: list[str] = []
     met: dict[str, str] = {}
     for corpus in corpora:
         for part in corpus["languages"]:
             lines += _part(corpus["corpus"], part)
-            met |= {found["name"]: f"{found['meaning']}. {_capital(found['advice'])}." for found in part["findings"]}
+            met |= {
+                found["name"]: f"{_sentence(found['meaning'])} {_sentence(found['advice'])}"
+                for found in part["findings"]
+            }
+    lines += file_lines(files)
     if met:
-        lines += ["", *(f"{name}: {_capital(text)}" for name, text in met.items())]
+        lines += ["", *(f"{name}: {text}" for name, text in met.items())]
     return "\n".join(lines)
 
 
@@ -37,6 +41,23 @@ def _part(corpus: str, part: Mapping[str, Any]) -> list[str]:
             lines += [f"  {'shifted_block':<16} {block['pairs']:>10,}  {block_text(block)}" for block in blocks(part)]
         else:
             lines.append(f"  {found['name']:<16} {found['count']:>10,}  {places(found)}")
+    return lines
+
+
+def file_lines(files: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each file with a byte order mark, CRLF or lines that are not in its encoding.
+
+    `files`: `path`, `lines`, `bom`, `crlf` and `bad_lines` of each, as `ReadReport` counts them.
+    """
+    lines = []
+    for file in files:
+        found = ["a byte order mark at its start, taken off"] * bool(file.get("bom"))
+        if crlf := file.get("crlf"):
+            found.append(f"{crlf:,} of {file['lines']:,} lines end in CRLF, read as LF")
+        if bad := file.get("bad_lines"):
+            found.append(f"{bad:,} of {file['lines']:,} lines cannot be decoded")
+        if found:
+            lines.append(f"file {file['path']}: {'; '.join(found)}")
     return lines
 
 
@@ -81,5 +102,5 @@ def _count(number: int) -> str:
     return f"{number:,}"
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith("?") else ".")
