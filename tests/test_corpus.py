@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from xyd import config as configuration
 from xyd.config import Config
-from xyd.corpus import PreparedSplit, fingerprint, open_split, prepare
+from xyd.corpus import PreparedSplit, fingerprint, mixture, open_split, prepare
 from xyd.corpus.rows import RowWriter
 from xyd.errors import DataError
 from xyd.files import RunDir
@@ -499,6 +499,24 @@ def test_the_same_corpora_in_another_order_are_prepared_already(tmp_path: Path) 
     said: list[str] = []
     assert prepared(make_config(tmp_path, parts[::-1]), said)[0] == manifest
     assert "already prepared" in said[0]
+
+
+@pytest.mark.parametrize("content", [None, "{", "[0, 0]", "7", '["a", "b"]'])
+def test_an_order_that_is_lost_is_written_again(tmp_path: Path, content: str | None) -> None:
+    """A kill between manifest.json and order.json must not leave a run that no command can mend."""
+    parts = [write(tmp_path, str(seed), pick(lines(40, seed), "en", "fr")) for seed in range(2)]
+    config = make_config(tmp_path, parts)
+    manifest, run = prepared(config)
+    path = run.data_dir / "order.json"
+    order = path.read_text(encoding="utf-8")
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match="order.json: missing or damaged; run `xyd prepare CONFIG`"):
+        mixture(config, run, open_split(run, "train"))
+    assert prepared(config)[0] == manifest
+    assert path.read_text(encoding="utf-8") == order
 
 
 def test_the_order_of_files_in_a_folder_does_not_matter(tmp_path: Path) -> None:
