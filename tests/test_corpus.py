@@ -513,7 +513,7 @@ def test_an_order_that_is_lost_is_written_again(tmp_path: Path, content: str | N
         path.unlink()
     else:
         path.write_text(content, encoding="utf-8")
-    with pytest.raises(DataError, match="order.json: missing or damaged; run `xyd prepare CONFIG`"):
+    with pytest.raises(DataError, match=r"order\.json: missing or damaged; run `xyd prepare CONFIG`"):
         mixture(config, run, open_split(run, "train"))
     assert prepared(config)[0] == manifest
     assert path.read_text(encoding="utf-8") == order
@@ -622,6 +622,14 @@ def test_a_corpus_serves_only_the_directions_it_is_for(tmp_path: Path) -> None:
     assert by[1, "en-fr"] == 0
     assert by[0, "en-fr"] == by[0, "fr-en"]
     assert manifest["corpora"][order.index(1)]["read"] == 40
+
+
+def test_an_epoch_that_would_be_empty_is_an_error(tmp_path: Path) -> None:
+    files = write(tmp_path, "train", pick(lines(60), "en", "fr"))
+    config = make_config(tmp_path, [files], "data.corpora.0.weight=0.001")
+    _, run = prepared(config)
+    with pytest.raises(DataError, match=r"with weights of 0\.001 an epoch shows none of the 80 rows"):
+        mixture(config, run, open_split(run, "train"))
 
 
 def test_processes_prepare_the_same_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,10 +89,19 @@ def _order(run: RunDir) -> list[int]:
 
 
 def mixture(config: Config, run: RunDir, split: PreparedSplit) -> Mixture:
-    """How often each row of the train split is seen, from the weights, caps and temperature of `config`."""
+    """How often each row of the train split is seen, from the weights, caps and temperature of `config`.
+
+    Raises DataError where an epoch would show none.
+    """
     corpora = [config.data.corpora[position] for position in _order(run)]
     weights, caps = [corpus.weight for corpus in corpora], [corpus.cap for corpus in corpora]
-    return Mixture(split.direction, split.corpus, weights, caps, config.data.temperature, config.run.seed)
+    found = Mixture(split.direction, split.corpus, weights, caps, config.data.temperature, config.run.seed)
+    if not any(cell.quota for cell in found.cells):
+        told = ", ".join(f"{corpus.weight:g}" for corpus in config.data.corpora)
+        raise DataError(
+            f"data.corpora: with weights of {told} an epoch shows none of the {len(split):,} rows of train; raise one"
+        )
+    return found
 
 
 def _manifest(run: RunDir) -> dict[str, Any]:
