@@ -367,6 +367,7 @@ def test_missing_file_folder_and_other_encodings(tmp_path: Path) -> None:
         (["model.num_heads=7"], "7 heads do not divide model.d_model 384"),
         (["model.d_model=99", "model.num_heads=3", "model.positions=sinusoidal"], "need an even width, got 99"),
         (["data.min_characters=9", "data.max_characters=8"], "9 is more than data.max_characters 8"),
+        (["data.corpora.0.weight=0"], "every corpus has weight 0, so an epoch would be empty"),
         (["data.directions=[en-fr]"], "en-fr: no corpus holds fr; the choices are en-zh, zh-en"),
         (["data.directions=[en-en]"], "en-en translates a language into itself"),
         (["data.directions=[en-zh, en-zh]"], "en-zh is listed 2 times"),
@@ -524,6 +525,25 @@ def test_differences_and_their_remedies(tmp_path: Path) -> None:
     }
     assert (found["train.learning_rate"].old, found["train.learning_rate"].new) == (0.0007, 1.0)
     assert config.differences(old, old) == []
+
+
+def test_weights_go_with_their_corpora_in_another_order(tmp_path: Path) -> None:
+    """A weight that moves to another corpus is a change, however the corpora are listed; their order alone is none."""
+    one, two = "{files: {en: a.en, zh: a.zh}%s}", "{files: {en: b.en, zh: b.zh}%s}"
+
+    def load(*corpora: str) -> config.Config:
+        return config.load(write(tmp_path, f"run: {{name: x}}\ndata: {{valid: 1, corpora: [{', '.join(corpora)}]}}\n"))
+
+    old = load(one % "", two % ", weight: 3")
+    assert config.differences(old, load(two % ", weight: 3", one % "")) == []
+    exchanged = config.differences(old, load(two % "", one % ", weight: 3"))
+    assert [(d.key, d.old, d.new, d.remedy) for d in exchanged] == [
+        ("data.corpora.0.weight", 1.0, 3.0, "reset-schedule"),
+        ("data.corpora.1.weight", 3.0, 1.0, "reset-schedule"),
+    ]
+    capped = config.differences(old, load(two % ", weight: 3, cap: 5", one % ""))
+    assert [(d.key, d.remedy) for d in capped] == [("data.corpora.1.cap", "reset-schedule")]
+    assert "fresh" in {d.remedy for d in config.differences(old, load(two % ", weight: 3"))}
 
 
 # ── explain ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from xyd import config as configuration
 from xyd.config import Config
-from xyd.corpus import PreparedSplit, fingerprint, open_split, prepare
+from xyd.corpus import PreparedSplit, fingerprint, mixture, open_split, prepare
 from xyd.corpus.rows import RowWriter
 from xyd.errors import DataError
 from xyd.files import RunDir
@@ -501,6 +501,24 @@ def test_the_same_corpora_in_another_order_are_prepared_already(tmp_path: Path) 
     assert "already prepared" in said[0]
 
 
+@pytest.mark.parametrize("content", [None, "{", "[0, 0]", "7", '["a", "b"]'])
+def test_an_order_that_is_lost_is_written_again(tmp_path: Path, content: str | None) -> None:
+    """A kill between manifest.json and order.json must not leave a run that no command can mend."""
+    parts = [write(tmp_path, str(seed), pick(lines(40, seed), "en", "fr")) for seed in range(2)]
+    config = make_config(tmp_path, parts)
+    manifest, run = prepared(config)
+    path = run.data_dir / "order.json"
+    order = path.read_text(encoding="utf-8")
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=r"order\.json: missing or damaged; run `xyd prepare CONFIG`"):
+        mixture(config, run, open_split(run, "train"))
+    assert prepared(config)[0] == manifest
+    assert path.read_text(encoding="utf-8") == order
+
+
 def test_the_order_of_files_in_a_folder_does_not_matter(tmp_path: Path) -> None:
     texts = lines(60)
     found = []
@@ -604,6 +622,14 @@ def test_a_corpus_serves_only_the_directions_it_is_for(tmp_path: Path) -> None:
     assert by[1, "en-fr"] == 0
     assert by[0, "en-fr"] == by[0, "fr-en"]
     assert manifest["corpora"][order.index(1)]["read"] == 40
+
+
+def test_an_epoch_that_would_be_empty_is_an_error(tmp_path: Path) -> None:
+    files = write(tmp_path, "train", pick(lines(60), "en", "fr"))
+    config = make_config(tmp_path, [files], "data.corpora.0.weight=0.001")
+    _, run = prepared(config)
+    with pytest.raises(DataError, match=r"with weights of 0\.001 an epoch shows none of the 80 rows"):
+        mixture(config, run, open_split(run, "train"))
 
 
 def test_processes_prepare_the_same_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

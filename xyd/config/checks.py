@@ -123,6 +123,9 @@ def _impossible_data(config: Config) -> Iterator[Finding]:
                 f"data.corpora.{index}.directions: this corpus does not hold {' and '.join(odd)}; the choices are "
                 f"{', '.join(held)}",
             )
+    if not any(corpus.weight for corpus in data.corpora):
+        weights = tuple(("data", "corpora", index, "weight") for index in range(len(data.corpora)))
+        yield weights, "data.corpora: every corpus has weight 0, so an epoch would be empty"
     yield from _direction_findings(config)
     if not any(_direction_findings(config)):
         wanted = sorted({language for direction in directions(config) for language in direction})

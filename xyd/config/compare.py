@@ -83,6 +83,21 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
+def _in_order_of(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The corpora `new`, each at its place in `old`: their order decides nothing, and weights go with them."""
+    rest = list(new)
+    places: list[dict[str, Any] | None] = [None] * len(old)
+    for how_often in ((), ("weight", "cap")):
+        for number, corpus in enumerate(old):
+            alike = (one for one in rest if all(one[key] == corpus[key] for key in corpus if key not in how_often))
+            if places[number] is None and (found := next(alike, None)) is not None:
+                places[number] = found
+                rest.remove(found)
+    others = iter(rest)
+    filled = [place if place is not None else next(others, None) for place in places]
+    return [place for place in filled if place is not None] + list(others)
+
+
 def differences(saved: Config, new: Config) -> list[Difference]:
     """Every key that changed, in the order of the sections; a key on one side only has None on the other.
 
@@ -90,8 +105,7 @@ def differences(saved: Config, new: Config) -> list[Difference]:
     whether the files hold what they held is for the data's fingerprint to say.
     """
     old, again = saved.model_dump(mode="json"), new.model_dump(mode="json")
-    if sorted(map(str, old["data"]["corpora"])) == sorted(map(str, again["data"]["corpora"])):
-        again["data"]["corpora"] = old["data"]["corpora"]  # their order decides nothing
+    again["data"]["corpora"] = _in_order_of(old["data"]["corpora"], again["data"]["corpora"])
     old_leaves, new_leaves = dict(_leaves(old)), dict(_leaves(again))
 
     def is_inherited(key: str) -> bool:  # a filter of a corpus that is what the whole section says, before and now

@@ -79,15 +79,29 @@ def explain(config: Config, run: RunDir, place: str) -> str:
 
 
 def _order(run: RunDir) -> list[int]:
-    order: list[int] = json.loads((run.data_dir / ORDER).read_text(encoding="utf-8"))
-    return order
+    try:
+        order: list[int] = json.loads((run.data_dir / ORDER).read_text(encoding="utf-8"))
+        if sorted(order) == list(range(len(order))):
+            return order
+    except (OSError, ValueError, TypeError):  # gone or damaged
+        pass
+    raise DataError(f"{run.data_dir / ORDER}: missing or damaged; run `xyd prepare CONFIG`, which writes it again")
 
 
 def mixture(config: Config, run: RunDir, split: PreparedSplit) -> Mixture:
-    """How often each row of the train split is seen, from the weights, caps and temperature of `config`."""
+    """How often each row of the train split is seen, from the weights, caps and temperature of `config`.
+
+    Raises DataError where an epoch would show none.
+    """
     corpora = [config.data.corpora[position] for position in _order(run)]
     weights, caps = [corpus.weight for corpus in corpora], [corpus.cap for corpus in corpora]
-    return Mixture(split.direction, split.corpus, weights, caps, config.data.temperature, config.run.seed)
+    found = Mixture(split.direction, split.corpus, weights, caps, config.data.temperature, config.run.seed)
+    if not any(cell.quota for cell in found.cells):
+        told = ", ".join(f"{corpus.weight:g}" for corpus in config.data.corpora)
+        raise DataError(
+            f"data.corpora: with weights of {told} an epoch shows none of the {len(split):,} rows of train; raise one"
+        )
+    return found
 
 
 def _manifest(run: RunDir) -> dict[str, Any]:
@@ -137,8 +151,7 @@ def prepare(
                 gone = [path for path in hashes if not Path(path).exists()]
                 missed = f"; no longer there: {', '.join(gone)}" if gone else ""
                 say(f"data: already prepared from the same inputs and settings ({run.data_dir}){missed}")
-                if order != _order(run):
-                    atomic_write(run.data_dir / ORDER, json.dumps(order))
+                atomic_write(run.data_dir / ORDER, json.dumps(order))  # the config may name them in another order now
                 return manifest
             say("data: prepared anew: inputs or settings have changed")
     run.data_dir.mkdir(parents=True, exist_ok=True)
