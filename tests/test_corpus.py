@@ -453,6 +453,17 @@ def test_a_killed_preparation_is_simply_done_again(tmp_path: Path, monkeypatch: 
     assert names == ["order.json", "test.arrow", "train.arrow", "valid.arrow"]
 
 
+def test_too_little_memory_is_told_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = write(tmp_path, "train", pick(lines(60), "en", "fr"))
+
+    def broken(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("xyd.corpus.pairs.Digester.__call__", broken)
+    with pytest.raises(DataError, match="too little memory"):
+        prepared(make_config(tmp_path, [files]))
+
+
 def test_an_error_in_the_corpus_leaves_the_earlier_data_alone(tmp_path: Path) -> None:
     files = write(tmp_path, "train", pick(lines(60), "en", "fr"))
     manifest, run = prepared(make_config(tmp_path, [files]))
@@ -657,6 +668,35 @@ def test_a_repeat_does_not_take_a_direction_away(tmp_path: Path) -> None:
         one_way = f"run.name=r{seed}", "data.corpora.0.directions=[en-fr]"
         manifest, _ = prepared(make_config(tmp_path, [files, few], *one_way))
         assert manifest["split"]["train"]["fr-en"] > 10
+
+
+@pytest.mark.parametrize(
+    ("used", "wanted"),
+    [
+        (("en-fr", "fr-en"), ["en-fr", "fr-en"]),
+        (("fr-en", "en-fr", "both"), ["en-fr", "fr-en"]),
+        (("en-fr", "en-fr"), ["en-fr", "fr-en"]),
+        (("en-fr", "both"), ["fr-en"]),
+    ],
+)
+def test_a_repeat_is_one_only_where_its_directions_are_served(
+    tmp_path: Path, used: tuple[str, ...], wanted: list[str]
+) -> None:
+    """The same lines in several corpora: each stands once in every direction that any of the corpora is used for."""
+    files = [write(tmp_path, str(number), pick(lines(60), "en", "fr")) for number in range(len(used))]
+    served = [name for name in wanted if name in used or "both" in used]
+    own = [f"data.corpora.{i}.directions=[{name}]" for i, name in enumerate(used) if name != "both"]
+    manifest, run = prepared(make_config(tmp_path, files, *own, valid=4, test=None, directions=served))
+    assert sum(entry["read"] for entry in manifest["corpora"]) == 60 * sum(
+        name == "both" or name in served for name in used
+    )
+    found = Counter(
+        (split.directions[direction], split.src_ids(row).tobytes())
+        for split in (open_split(run, name) for name in ("train", "valid"))
+        for row, direction in enumerate(split.direction)
+    )
+    assert set(found.values()) == {1}
+    assert Counter(name for name, _ in found) == dict.fromkeys(served, 60)
 
 
 def test_valid_is_never_left_empty_in_silence(tmp_path: Path) -> None:

@@ -40,3 +40,11 @@ def test_every_fate_is_told(tmp_path: Path) -> None:
     assert "dropped: overlap with valid: the same en text, folded, in own.en:1" in told("11")
     with pytest.raises(DataError, match=r"--explain 81: no pair comes from there; the corpora are train\.en"):
         told("81")
+
+
+def test_a_number_of_any_length_is_only_a_place_that_is_not_there(tmp_path: Path) -> None:
+    config = make_config(tmp_path, [write(tmp_path, "train", pick(lines(40), "en", "fr"))])
+    _, run = prepared(config)
+    assert explain(config, run, "train.en:007") == explain(config, run, "7")
+    with pytest.raises(DataError, match="no pair comes from there"):
+        explain(config, run, "9" * 5000)

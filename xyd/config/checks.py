@@ -180,7 +180,12 @@ def _size_findings(name: str, sizes: dict[str, int | float], wanted: list[tuple[
 def cautions(config: Config) -> list[str]:
     """Settings that are possible but have no effect or a surprising one, a sentence each."""
     model, train, decode = config.model, config.train, config.decode
-    found = []
+    found = [
+        f"data.corpora.{index}.weight 0: its pairs are not trained on, but still read and held out, and their repeats "
+        "in other corpora are dropped; take the corpus out to be rid of it"
+        for index, corpus in enumerate(config.data.corpora)
+        if not corpus.weight
+    ]
     if train.schedule != "plateau" and train.warmup_steps >= train.max_steps:
         found.append(
             f"train.warmup_steps {train.warmup_steps} is not below train.max_steps {train.max_steps}: "

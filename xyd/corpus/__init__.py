@@ -166,6 +166,8 @@ def prepare(
         manifest = _prepare(ordered, run, say, tokenizer_from, strict, current, hashes, work)
         atomic_write(run.data_dir / ORDER, json.dumps(order))
         return manifest
+    except MemoryError as error:
+        raise DataError("data: too little memory to prepare it; free some, or give fewer pairs") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -72,7 +72,7 @@ def _find(config: Config, place: str) -> Iterator[_Found]:
         is_number = line.isdecimal() and (not file or Path(file).name in names)
         for pair in stream:
             end = _END.search(pair.origin)
-            if pair.origin == place or (is_number and end is not None and int(end[1]) == int(line)):
+            if pair.origin == place or (is_number and end is not None and end[1] == line.lstrip("0")):
                 yield _Found(number, pair)
 
 

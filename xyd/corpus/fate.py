@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from xyd import splitting
-from xyd.config import DataConfig, FilesSplit, SplitConfig
+from xyd.config import CorpusConfig, DataConfig, FilesSplit, SplitConfig
 from xyd.corpus.near import near_overlap, near_within
 from xyd.corpus.pairs import Mask, Pairs
 from xyd.errors import DataError
@@ -83,7 +83,7 @@ def decide(data: DataConfig, pairs: Pairs, held_out: Mapping[str, Pairs], seed: 
     """
     fate = np.full(len(pairs), TRAIN, np.int8)
     if data.drop_repeats:
-        fate[~splitting.first_of_each(pairs.keys.exact)] = REPEAT
+        fate[_repeats(data, pairs)] = REPEAT
     overlap = _remove_overlap(data.split, pairs, held_out, fate)
     facts = _check_columns(pairs, fate)
     live = fate == TRAIN
@@ -113,6 +113,35 @@ def decide(data: DataConfig, pairs: Pairs, held_out: Mapping[str, Pairs], seed: 
     placed = _split(pairs, groups, quotas, seed, live, loose)
     fate[placed != TRAIN] = placed[placed != TRAIN]
     return decision
+
+
+def _repeats(data: DataConfig, pairs: Pairs) -> Mask:
+    """Pairs of which an equal one stays in every direction that they are used for, (N,)."""
+    table = _uses(data, pairs.language_pairs)
+    if (table == table[:1]).all():
+        return ~splitting.first_of_each(pairs.keys.exact)
+    uses, exact = table[pairs.corpus, pairs.language_pair], pairs.keys.exact
+    stays = np.zeros(len(pairs), bool)
+    for use in (3, 1, 2):
+        own = np.flatnonzero(uses == use)
+        stays[own[splitting.first_of_each(exact[own])]] = True
+    stays[(uses < 3) & np.isin(exact, exact[uses == 3])] = False
+    return ~stays
+
+
+def _uses(data: DataConfig, language_pairs: list[tuple[str, str]]) -> npt.NDArray[np.int8]:
+    """What each corpus is used for, (corpora, language pairs): 1 = a-b, 2 = b-a, 3 = both."""
+
+    def is_used(corpus: CorpusConfig, name: str) -> bool:
+        return all(names in ("both", "all") or name in names for names in (corpus.directions, data.directions))
+
+    return np.array(
+        [
+            [is_used(corpus, f"{a}-{b}") + 2 * is_used(corpus, f"{b}-{a}") for a, b in language_pairs]
+            for corpus in data.corpora
+        ],
+        np.int8,
+    )
 
 
 def _split(
