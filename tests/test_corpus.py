@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -707,3 +708,14 @@ def test_valid_is_never_left_empty_in_silence(tmp_path: Path) -> None:
     group = f"data.corpora.0.group={tmp_path / 'ids'}", "data.split.group_by=group", "data.test=null"
     with pytest.raises(DataError, match=r"data\.valid"):
         prepared(make_config(tmp_path, [files], *group))
+
+
+def test_data_of_an_older_xyd_is_refused_by_name(tmp_path: Path) -> None:
+    _, run = prepared(make_config(tmp_path, [write(tmp_path, "train", pick(lines(60), "en", "fr"))]))
+    path = run.data_dir / "train.arrow"
+    with pa.ipc.open_stream(path.read_bytes()) as reader:
+        table = reader.read_all().drop_columns(["corpus"])
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(DataError, match=r"older xyd \(it has no corpus\); run `xyd prepare` again"):
+        PreparedSplit(path, ["en-fr"])

@@ -212,6 +212,11 @@ class PreparedSplit:
                 self._table = reader.read_all()
         except (OSError, pa.ArrowInvalid) as error:
             raise DataError(f"{path}: cannot open the prepared data ({error}); run `xyd prepare` again") from error
+        missing = [name for name in _row_schema(False).names if name not in self._table.column_names]
+        if missing:
+            raise DataError(
+                f"{path}: was prepared by an older xyd (it has no {', '.join(missing)}); run `xyd prepare` again"
+            )
         batches = self._table.to_batches()
         self._starts = np.cumsum([0] + [len(batch) for batch in batches])
         self._sides = {name: [_arrays(batch.column(name)) for batch in batches] for name in ("src_ids", "tgt_ids")}
