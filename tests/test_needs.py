@@ -95,12 +95,36 @@ def numbered(line: int) -> tuple[str, str]:
 
 # ── 10, 11: memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+# Most memory held at once by a process and its children; pages they share are counted once, mapped files not.
 PEAK = """
-import resource, sys
+import os, sys, threading
+from pathlib import Path
 from xyd import cli
-assert cli.main(["prepare", sys.argv[1]]) == 0
-own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-print("PEAK", own, children)
+
+def held(pid):
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [child for task in tasks for child in (task / "children").read_text("ascii").split()]
+    except OSError:  # it has ended
+        return 0, 0
+    own = sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
+    below = [held(child) for child in children]
+    return own + sum(size for size, _ in below), 1 + sum(number for _, number in below)
+
+def watch():
+    while not done.wait(0.1):
+        found = held(os.getpid())
+        most[:] = map(max, most, found)
+
+most, done = [0, 0], threading.Event()
+watcher = threading.Thread(target=watch)
+watcher.start()
+code = cli.main(["prepare", sys.argv[1]])
+done.set()
+watcher.join()
+assert code == 0
+print("PEAK", *most)
 """
 
 EPOCHS = """
@@ -124,8 +148,8 @@ trainer.log.close()
 
 
 def python(code: str, *arguments: str | Path) -> list[list[int]]:
-    """Numbers of the lines in capitals that `code` printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    """Numbers of the lines in capitals that `code` printed, with two processes for what is shared out."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2"}
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True, text=True, encoding="utf-8", env=environment, timeout=500,
@@ -139,7 +163,11 @@ def python(code: str, *arguments: str | Path) -> list[list[int]]:
 @pytest.mark.need(10)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_grows_little_with_pairs_and_stays_flat_over_epochs(tmp_path: Path) -> None:
-    """The list's 5 million pairs in small: at most 100 bytes more for each pair, in the largest process."""
+    """The list's 5 million pairs in small, over the three processes. scripts/bench_data.py measures millions.
+
+    At this size what has a bound of its own (queues, caches) is still filling: 230 bytes a pair. As Python objects a
+    pair takes more than 500.
+    """
     peaks = {}
     sections = {"tokenizer": {"vocab_size": 400, "sample_size": 5_000}, "model": {"d_model": 16, "num_heads": 2}}
     for num_pairs in (100_000, 300_000):
@@ -148,12 +176,14 @@ def test_memory_grows_little_with_pairs_and_stays_flat_over_epochs(tmp_path: Pat
         with (folder / "a.tsv").open("w", encoding="utf-8") as file:
             file.writelines("\t".join(numbered(line)) + "\n" for line in range(1_000_000, 1_000_000 + num_pairs))
         path = config_of(folder, {"tsv": str(folder / "a.tsv"), "languages": ["xx", "yy"]}, **sections)
-        ((own, children),) = python(PEAK, path)
-        peaks[num_pairs] = max(own, children) * 1024
+        ((kilobytes, processes),) = python(PEAK, path)
+        assert processes == 3
+        peaks[num_pairs] = kilobytes * 1024
     growth = (peaks[300_000] - peaks[100_000]) / 200_000
-    assert growth < 100, f"{growth:.0f} bytes a pair; peaks {peaks}"
+    assert growth < 350, f"{growth:.0f} bytes a pair; peaks {peaks}"
+    assert max(peaks.values()) < 1_000_000_000, peaks
     held = [kilobytes for (kilobytes,) in python(EPOCHS, path)]
-    assert held[2] - held[1] < 10_000, f"{held} kB after each epoch"
+    assert abs(held[2] - held[1]) < 10_000, f"{held} kB after each epoch"
 
 
 @pytest.mark.need(11)
