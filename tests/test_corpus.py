@@ -635,6 +635,22 @@ def test_a_corpus_serves_only_the_directions_it_is_for(tmp_path: Path) -> None:
     assert manifest["corpora"][order.index(1)]["read"] == 40
 
 
+def test_what_an_epoch_holds_is_foreseen_whatever_the_order_of_corpora(tmp_path: Path) -> None:
+    """`xyd plan` of a config that lists the corpora in another order than the one that was prepared."""
+    few, many = (write(tmp_path, str(n), pick(lines(n, n), "en", "fr")) for n in (40, 90))
+    first = make_config(tmp_path, [few, many], "data.corpora.0.weight=3")
+    _, run = prepared(first)
+    before = (run.data_dir / "order.json").read_bytes()
+    again = make_config(tmp_path, [many, few], "data.corpora.1.weight=3")
+    seen = [
+        sum(cell.quota for cell in mixture(config, run, open_split(run, "train"), is_current=False).cells)
+        for config in (first, again)
+    ]
+    seen.append(sum(cell.quota for cell in mixture(first, run, open_split(run, "train")).cells))
+    assert len(set(seen)) == 1
+    assert (run.data_dir / "order.json").read_bytes() == before
+
+
 def test_an_epoch_that_would_be_empty_is_an_error(tmp_path: Path) -> None:
     files = write(tmp_path, "train", pick(lines(60), "en", "fr"))
     config = make_config(tmp_path, [files], "data.corpora.0.weight=0.001")
