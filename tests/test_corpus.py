@@ -570,6 +570,13 @@ def write_dump(folder: Path, config: Config) -> Path:
 
 
 @pytest.mark.need(24)
+def test_strict_tells_of_the_corpora_that_overlap_among_others_that_do_not(tmp_path: Path) -> None:
+    parts = [write(tmp_path, str(seed), pick(lines(40, seed), "en", "fr")) for seed in range(2)]
+    config = make_config(tmp_path, parts, valid={"files": write(tmp_path, "own", pick(lines(5, 1), "en", "fr"))})
+    with pytest.raises(DataError, match=r"exact: 5 pairs: 1\.en:1, 1\.en:2"):
+        prepare(config, RunDir(tmp_path / "runs" / "r"), [].append, strict=True)
+
+
 def test_strict_refuses_overlap_with_counts_and_places(tmp_path: Path) -> None:
     texts, own = pick(lines(60), "en", "fr"), pick(lines(12, seed=1), "en", "fr")
     for lang in own:

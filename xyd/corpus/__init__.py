@@ -290,7 +290,8 @@ def _refuse_overlap(overlap: Mapping[str, Any], corpora: Sequence[Mapping[str, A
         return
     lines = ["--strict: the corpora overlap with your own valid and test files"] if kinds else []
     for kind in kinds:
-        places = [place for entry in corpora for place in entry["dropped"][f"overlap_{kind}"]["first"]]
+        found = [entry["dropped"].get(f"overlap_{kind}", {"first": []}) for entry in corpora]
+        places = [place for dropped in found for place in dropped["first"]]
         more = ", …" if overlap[kind] > len(places[:10]) else ""
         count = f"{overlap[kind]:,} {'pair' if overlap[kind] == 1 else 'pairs'}"
         lines.append(f"  {kind.replace('_', ' ')}: {count}: {', '.join(places[:10])}{more}")
