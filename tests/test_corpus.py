@@ -571,6 +571,13 @@ def write_dump(folder: Path, config: Config) -> Path:
 
 
 @pytest.mark.need(24)
+def test_strict_tells_of_the_corpora_that_overlap_among_others_that_do_not(tmp_path: Path) -> None:
+    parts = [write(tmp_path, str(seed), pick(lines(40, seed), "en", "fr")) for seed in range(2)]
+    config = make_config(tmp_path, parts, valid={"files": write(tmp_path, "own", pick(lines(5, 1), "en", "fr"))})
+    with pytest.raises(DataError, match=r"exact: 5 pairs: 1\.en:1, 1\.en:2"):
+        prepare(config, RunDir(tmp_path / "runs" / "r"), [].append, strict=True)
+
+
 def test_strict_refuses_overlap_with_counts_and_places(tmp_path: Path) -> None:
     texts, own = pick(lines(60), "en", "fr"), pick(lines(12, seed=1), "en", "fr")
     for lang in own:
@@ -634,6 +641,22 @@ def test_a_corpus_serves_only_the_directions_it_is_for(tmp_path: Path) -> None:
     assert by[1, "en-fr"] == 0
     assert by[0, "en-fr"] == by[0, "fr-en"]
     assert manifest["corpora"][order.index(1)]["read"] == 40
+
+
+def test_what_an_epoch_holds_is_foreseen_whatever_the_order_of_corpora(tmp_path: Path) -> None:
+    """`xyd plan` of a config that lists the corpora in another order than the one that was prepared."""
+    few, many = (write(tmp_path, str(n), pick(lines(n, n), "en", "fr")) for n in (40, 90))
+    first = make_config(tmp_path, [few, many], "data.corpora.0.weight=3")
+    _, run = prepared(first)
+    before = (run.data_dir / "order.json").read_bytes()
+    again = make_config(tmp_path, [many, few], "data.corpora.1.weight=3")
+    seen = [
+        sum(cell.quota for cell in mixture(config, run, open_split(run, "train"), is_current=False).cells)
+        for config in (first, again)
+    ]
+    seen.append(sum(cell.quota for cell in mixture(first, run, open_split(run, "train")).cells))
+    assert len(set(seen)) == 1
+    assert (run.data_dir / "order.json").read_bytes() == before
 
 
 def test_an_epoch_that_would_be_empty_is_an_error(tmp_path: Path) -> None:

@@ -48,3 +48,18 @@ def test_a_number_of_any_length_is_only_a_place_that_is_not_there(tmp_path: Path
     assert explain(config, run, "train.en:007") == explain(config, run, "7")
     with pytest.raises(DataError, match="no pair comes from there"):
         explain(config, run, "9" * 5000)
+
+
+def test_files_of_one_name_are_told_apart_by_their_text(tmp_path: Path) -> None:
+    """A repeat in sub/a.tsv is dropped, though a row of another text is there from line 2 of a file of that name."""
+    rows = list(zip(*pick(lines(40), "en", "fr").values(), strict=True))
+    (tmp_path / "all" / "sub").mkdir(parents=True)
+    for path, part in (("a.tsv", rows), ("sub/a.tsv", [rows[3], rows[0]])):
+        (tmp_path / "all" / path).write_text("".join("\t".join(row) + "\n" for row in part), encoding="utf-8")
+    corpora = f"data.corpora=[{{tsv: {tmp_path / 'all'}, columns: {{en: 1, fr: 2}}}}]"
+    config = make_config(tmp_path, [{"en": "en", "fr": "fr"}], corpora, valid=2, test=None)
+    _, run = prepared(config)
+    told = explain(config, run, "a.tsv:2")
+    assert told.count("in train: ") + told.count("in valid: ") == 1
+    assert "dropped: the same pair is in" in told
+    assert "from a.tsv:1" in told

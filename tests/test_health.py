@@ -60,6 +60,19 @@ def test_everything_that_can_be_found_has_words() -> None:
     assert {*SIGNS, *RAW_FAULTS, "bad_utf8", "empty", "repeat", "repeat_folded", "shifted_block"} < set(KINDS)
 
 
+def test_what_only_some_formats_set_aside_is_reported_too() -> None:
+    watch = Health("a.po")
+    for number, (src, tgt) in enumerate(GOOD, 1):
+        flaw = {3: "fuzzy", 4: "fuzzy", 5: "ragged_row", 6: "bad_utf8", 7: "tangled_cues"}.get(number)
+        watch.add(SentencePair(src, tgt, "en", "fr", f"a.po:{number}", flaw=flaw), src, tgt)
+    report = watch.finish()
+    (part,) = report["languages"]
+    assert [found["name"] for found in part["findings"]] == ["bad_utf8", "ragged_row", "fuzzy", "tangled_cues"]
+    assert first(part, "fuzzy") == ["a.po:3", "a.po:4"]
+    assert "fuzzy: Set aside by its format" in table([report])
+    assert "tangled_cues" in page([report], "x")
+
+
 def test_counts_first_places_and_examples() -> None:
     pairs = list(GOOD)
     for line in range(3, 38, 2):

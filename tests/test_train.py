@@ -493,7 +493,7 @@ def test_what_is_said_before_the_first_step(
     with pytest.raises(KeyboardInterrupt):
         train(config)
     told = capfd.readouterr().err
-    assert "an epoch of 6 steps:\n  xx-yy: 260 pairs, 260 seen an epoch (100.0%)" in told
+    assert "an epoch of 6 steps:\n  xx-yy: 260 rows, 260 seen an epoch (100.0%)" in told
     for part in (
         "one batch:",
         "parameters: 7,351 = ",

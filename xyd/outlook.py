@@ -57,7 +57,7 @@ def outlook(config: Config, run: RunDir) -> Outlook:
     if corpus.is_prepared(config, run):
         train, valid = corpus.open_split(run, "train"), corpus.open_split(run, "valid")
         split = RandomSplit(train.src_lengths, train.tgt_lengths, Tokenizer.load(run.tokenizer_path).vocab_size)
-        shown = sum(cell.quota for cell in corpus.mixture(config, run, train).cells)
+        shown = sum(cell.quota for cell in corpus.mixture(config, run, train, is_current=False).cells)
         return Outlook(split, len(train), shown, len(valid), 0.0, True, f"as prepared in {run.root}")
     census = take_census(config, CENSUS_SECONDS)
     for entry in census:

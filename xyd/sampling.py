@@ -89,15 +89,15 @@ class Mixture:
         return np.concatenate(parts)
 
     def table(self, directions: Sequence[str], corpora: Sequence[str]) -> list[str]:
-        """Lines for people: pairs of each direction, those seen in an epoch, their share; then by corpus."""
+        """Lines for people: rows of each direction, those seen in an epoch, their share; then by corpus."""
         total = max(1, self.num_seen)
         lines = []
         for number, name in enumerate(directions):
             own = [(cell, size) for cell, size in zip(self.cells, self.sizes, strict=True) if cell.direction == number]
-            seen, pairs = sum(cell.quota for cell, _ in own), sum(size for _, size in own)
-            lines.append(f"  {name}: {pairs:,} pairs, {seen:,} seen an epoch ({100 * seen / total:.1f}%)")
+            seen, rows = sum(cell.quota for cell, _ in own), sum(size for _, size in own)
+            lines.append(f"  {name}: {rows:,} rows, {seen:,} seen an epoch ({100 * seen / total:.1f}%)")
             if len(corpora) > 1:
-                lines += [f"    {corpora[cell.corpus]}: {size:,} pairs, {cell.quota:,} seen" for cell, size in own]
+                lines += [f"    {corpora[cell.corpus]}: {size:,} rows, {cell.quota:,} seen" for cell, size in own]
         return lines
 
 

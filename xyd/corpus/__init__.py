@@ -33,7 +33,7 @@ from xyd.corpus.fate import (
     tokenizer_texts,
     use_reserve,
 )
-from xyd.corpus.inputs import content_order, fingerprint, input_hashes, is_prepared, tokenizer_path
+from xyd.corpus.inputs import content_order, fingerprint, input_hashes, is_prepared, prepared_order, tokenizer_path
 from xyd.corpus.pairs import CorpusCount, Pairs, read_corpora, read_held_out, sorted_pair
 from xyd.corpus.rows import PreparedSplit, RowWriter
 from xyd.corpus.summary import corpus_entry, corpus_lines, input_entries, table
@@ -88,12 +88,14 @@ def _order(run: RunDir) -> list[int]:
     raise DataError(f"{run.data_dir / ORDER}: missing or damaged; run `xyd prepare CONFIG`, which writes it again")
 
 
-def mixture(config: Config, run: RunDir, split: PreparedSplit) -> Mixture:
+def mixture(config: Config, run: RunDir, split: PreparedSplit, is_current: bool = True) -> Mixture:
     """How often each row of the train split is seen, from the weights, caps and temperature of `config`.
 
+    `is_current`: `prepare` has seen this config last; another may list the corpora in another order.
     Raises DataError where an epoch would show none.
     """
-    corpora = [config.data.corpora[position] for position in _order(run)]
+    order = _order(run) if is_current else prepared_order(config, run)
+    corpora = [config.data.corpora[position] for position in order]
     weights, caps = [corpus.weight for corpus in corpora], [corpus.cap for corpus in corpora]
     found = Mixture(split.direction, split.corpus, weights, caps, config.data.temperature, config.run.seed)
     if not any(cell.quota for cell in found.cells):
@@ -292,7 +294,8 @@ def _refuse_overlap(overlap: Mapping[str, Any], corpora: Sequence[Mapping[str, A
         return
     lines = ["--strict: the corpora overlap with your own valid and test files"] if kinds else []
     for kind in kinds:
-        places = [place for entry in corpora for place in entry["dropped"][f"overlap_{kind}"]["first"]]
+        found = [entry["dropped"].get(f"overlap_{kind}", {"first": []}) for entry in corpora]
+        places = [place for dropped in found for place in dropped["first"]]
         more = ", …" if overlap[kind] > len(places[:10]) else ""
         count = f"{overlap[kind]:,} {'pair' if overlap[kind] == 1 else 'pairs'}"
         lines.append(f"  {kind.replace('_', ' ')}: {count}: {', '.join(places[:10])}{more}")

@@ -100,11 +100,11 @@ def _fate(
     for name, split in splits.items():
         for origin in split.origins_from(pair.origin):
             rows = [r for r in split.rows_of(origin) if split.corpus[r] == corpus]
-            own = {pair.src_lang, pair.tgt_lang}
-            used = [split.directions[split.direction[r]] for r in rows]
-            used = [direction for direction in used if set(direction.split("-")) == own]
-            if used:
-                is_kept = is_kept or origin == pair.origin
+            is_own = origin == pair.origin  # of two files with one name, only the text tells whose row it is
+            used = [split.directions[split.direction[r]] for r in rows if not is_own or _has_ids(split, r, ids)]
+            used = [direction for direction in used if set(direction.split("-")) == set(ids)]
+            if used and (is_own or is_kept):
+                is_kept = True
                 kind = "" if origin == pair.origin else f", augmented{origin.removeprefix(pair.origin)}"
                 yield f"in {name}{kind}: {', '.join(used)}"
     if is_kept:
@@ -118,6 +118,11 @@ def _fate(
     yield "dropped: " + ("; ".join(twins or alike) or "overlap with valid or test, or in no direction of this corpus")
 
 
+def _has_ids(split: PreparedSplit, row: int, ids: dict[str, list[int]]) -> bool:
+    src, _, tgt = split.directions[split.direction[row]].partition("-")
+    return split.src_ids(row).tolist() == ids.get(src) and split.tgt_ids(row).tolist() == ids.get(tgt)
+
+
 def _twins(split: PreparedSplit, name: str, ids: dict[str, list[int]], pair: SentencePair) -> Iterator[str]:
     """Rows with the same texts."""
     for number, direction in enumerate(split.directions):
@@ -126,7 +131,7 @@ def _twins(split: PreparedSplit, name: str, ids: dict[str, list[int]], pair: Sen
             continue
         same = (split.direction == number) & (split.src_lengths == len(ids[src])) & (split.tgt_lengths == len(ids[tgt]))
         for row in np.flatnonzero(same).tolist():
-            if split.src_ids(row).tolist() == ids[src] and split.tgt_ids(row).tolist() == ids[tgt]:
+            if _has_ids(split, row, ids):
                 yield f"the same pair is in {name}, from {split.origin(row)}"
                 return
 

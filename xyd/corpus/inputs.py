@@ -81,6 +81,11 @@ def is_prepared(config: Config, run: RunDir) -> bool:
         return False
 
 
+def prepared_order(config: Config, run: RunDir) -> list[int]:
+    """`content_order` from what the manifest says of the files; only where the data `is_prepared`."""
+    return content_order(config, _recorded_hashes(run))
+
+
 def content_order(config: Config, hashes: Mapping[str, str | None]) -> list[int]:
     """Positions in `data.corpora` in an order that content and settings decide: that of the manifest and the rows.
 

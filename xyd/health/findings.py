@@ -14,6 +14,10 @@ KINDS = {
         "put back the line missing near the first of them, or take out the one too many; or leave the block out",
     ),
     "bad_utf8": ("lines that are not in the stated encoding", "mend the file, or state its encoding"),
+    "ragged_row": (
+        "rows with more or fewer cells than the first",
+        "dropped; mend them: a tab in a text, an odd quote?",
+    ),
     "empty": ("a side without text", "dropped when the data is prepared"),
     "mojibake": ("text read in the wrong encoding (Ã©, â€™, 锛)", "make the file anew from its source, or drop"),
     "swapped": ("the two languages are exchanged", "exchange the sides of these lines, or drop them"),
@@ -50,6 +54,9 @@ KINDS = {
     "nfd": ("letters and accents apart (not in the form NFC)", "joined when the data is prepared"),
 }
 
+SET_ASIDE = ("set aside by its format, see docs/formats.md", "dropped when the data is prepared")
+"""Of the flaws that only some formats have, such as fuzzy; they stand with the empty sides."""
+
 MAX_ORIGINS = Tally.MAX_ORIGINS
 MAX_EXAMPLES = 3
 _MAX_CHARACTERS = 300
@@ -83,21 +90,17 @@ class Findings:
 
     def rows(self) -> list[Finding]:
         counts = self._tally.as_dict()
-        return [
-            row(name, counts[name]["count"], counts[name]["first"], self._examples[name])
-            for name in KINDS
-            if name in counts
-        ]
+        return [row(name, entry["count"], entry["first"], self._examples[name]) for name, entry in counts.items()]
 
 
 def row(name: str, count: int, first: list[str], examples: list[dict[str, str]]) -> Finding:
-    meaning, advice = KINDS[name]
+    meaning, advice = KINDS.get(name, SET_ASIDE)
     return {"name": name, "count": count, "first": first, "examples": examples, "meaning": meaning, "advice": advice}
 
 
 def in_order(rows: list[Finding]) -> list[Finding]:
     order = list(KINDS)
-    return sorted(rows, key=lambda finding: order.index(finding["name"]))
+    return sorted(rows, key=lambda finding: order.index(finding["name"] if finding["name"] in KINDS else "empty"))
 
 
 def example(place: Place) -> dict[str, Any]:
