@@ -182,7 +182,7 @@ def test_every_row_is_kept_or_dropped_for_its_reason(
 
 def told(table: list[str]) -> dict[str, int]:
     """Direction → rows seen an epoch, read from the lines that people read."""
-    found = (re.match(r"  (\S+): [\d,]+ pairs, ([\d,]+) seen an epoch", line) for line in table)
+    found = (re.match(r"  (\S+): [\d,]+ rows, ([\d,]+) seen an epoch", line) for line in table)
     return {match[1]: int(match[2].replace(",", "")) for match in found if match}
 
 

@@ -26,7 +26,7 @@ from xyd.splitting import PairKeys
 from xyd.text import SentencePair, Tally, faults, normalise
 
 BATCH_ROWS = 8192
-FULLY_LOOKED_AT, THEN_EVERY = 100_000, 16
+FULLY_LOOKED_AT, THEN_EVERY = 50_000, 16
 """Pairs of a corpus up to which the health report looks at all; of the chunks after those, at every 16th."""
 
 Mask = npt.NDArray[np.bool_]
