@@ -1,10 +1,13 @@
 """allocator: blocks that were freed are used again without asking the system."""
 
+import gc
 import subprocess
 import sys
 
 import pytest
 from toy import environment
+
+from xyd.allocator import no_search_for_cycles
 
 CODE = """
 import resource, sys, torch
@@ -30,3 +33,11 @@ def test_a_block_that_was_freed_is_used_again() -> None:
 
     assert faults("keep") < 1000
     assert faults("leave") > 10_000  # five times 40 MB in pages of 4 KiB
+
+
+def test_the_collector_rests_and_wakes_again() -> None:
+    assert gc.isenabled()
+    with pytest.raises(KeyError), no_search_for_cycles():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()

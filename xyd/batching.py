@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from xyd.allocator import no_search_for_cycles
 from xyd.config import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -125,6 +126,7 @@ def cut(order: np.ndarray, src_lengths: np.ndarray, tgt_lengths: np.ndarray, max
     return batches
 
 
+@no_search_for_cycles()
 def plan_epoch(
     src_lengths: np.ndarray,
     tgt_lengths: np.ndarray,

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from xyd.allocator import no_search_for_cycles
 from xyd.augment import Augmenter
 from xyd.config import Config, FilesSplit, SplitConfig, directions, used_directions
 from xyd.corpus.augmented import Augmented
@@ -165,7 +166,8 @@ def prepare(
     try:
         corpora = [config.data.corpora[position] for position in order]
         ordered = config.model_copy(update={"data": config.data.model_copy(update={"corpora": corpora})})
-        manifest = _prepare(ordered, run, say, tokenizer_from, strict, current, hashes, work)
+        with no_search_for_cycles():
+            manifest = _prepare(ordered, run, say, tokenizer_from, strict, current, hashes, work)
         atomic_write(run.data_dir / ORDER, json.dumps(order))
         return manifest
     except MemoryError as error:
