@@ -37,7 +37,9 @@ def test_a_block_that_was_freed_is_used_again() -> None:
 
 def test_the_collector_rests_and_wakes_again() -> None:
     assert gc.isenabled()
-    with pytest.raises(KeyError), no_search_for_cycles():
+    with no_search_for_cycles():
         assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(KeyError), no_search_for_cycles():
         raise KeyError
     assert gc.isenabled()
