@@ -1,4 +1,5 @@
-"""Training loops to measure: xyd's own step, a plain `nn.Transformer` loop, Hugging Face Marian.
+"""Training loops to measure: xyd's own step, a plain `nn.Transformer` loop, Hugging Face Marian
+(JoeyNMT: bench_joey).
 
 All train the same shape on the same sentences with dropout 0.1 on embeddings and on what each sub-layer adds, none on
 attention weights and inside the feed-forward layer, plain cross-entropy, AdamW with xyd's settings at a fixed rate, and
@@ -90,17 +91,17 @@ def xyd_loop(order: Order, shape: Shape, sentences: Sentences, device: torch.dev
         g.refresh()
         return gradient.num_tokens(micro_batches)
 
-    return Loop(step, steps, [rows[:16] for rows in steps[0]], _count(model))
+    return Loop(step, steps, [rows[:16] for rows in steps[0]], num_parameters(model))
 
 
 def plain_loop(_order: Order, shape: Shape, sentences: Sentences, device: torch.device) -> Loop:
     """The loop of the tutorials: fp32, shuffled sentences padded to the longest, the whole logits."""
     model = Plain(shape).to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), **_adamw())
+    optimizer = torch.optim.AdamW(model.parameters(), **adamw())
     batches = cut(sentences, is_sorted=False)
 
     def step(rows: np.ndarray) -> int:
-        batch = _batch(sentences, rows, device)
+        batch = batch_of(sentences, rows, device)
         logits = model(batch.src, batch.tgt_in)
         loss = F.cross_entropy(logits.flatten(0, 1), batch.tgt_out.flatten(), ignore_index=PAD_ID)
         optimizer.zero_grad()
@@ -109,7 +110,7 @@ def plain_loop(_order: Order, shape: Shape, sentences: Sentences, device: torch.
         optimizer.step()
         return batch.num_tokens
 
-    return Loop(step, batches, batches[0][:16], _count(model))
+    return Loop(step, batches, batches[0][:16], num_parameters(model))
 
 
 class Plain(nn.Module):
@@ -158,7 +159,7 @@ def hf_loop(order: Order, shape: Shape, sentences: Sentences, device: torch.devi
 
     model = MarianMTModel(marian_config(shape, order["attention"])).to(device).train()
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, fused=True, **_adamw())
+    optimizer = torch.optim.AdamW(parameters, fused=True, **adamw())
     trained: Any = model
     if distributed.world_size() > 1:
         trained = nn.parallel.DistributedDataParallel(model)
@@ -166,7 +167,7 @@ def hf_loop(order: Order, shape: Shape, sentences: Sentences, device: torch.devi
     batches = cut(sentences, is_sorted=True)
 
     def step(rows: np.ndarray) -> int:
-        batch = _batch(sentences, rows[distributed.rank() :: distributed.world_size()], device)
+        batch = batch_of(sentences, rows[distributed.rank() :: distributed.world_size()], device)
         labels = batch.tgt_out.masked_fill(batch.tgt_out == PAD_ID, -100)
         with autocast():
             loss = trained(input_ids=batch.src, attention_mask=batch.src_mask.long(), labels=labels).loss
@@ -176,7 +177,7 @@ def hf_loop(order: Order, shape: Shape, sentences: Sentences, device: torch.devi
         optimizer.zero_grad()
         return sum(len(sentences.tgt[row]) + 1 for row in rows)
 
-    return Loop(step, batches, batches[0][:16], _count(model))
+    return Loop(step, batches, batches[0][:16], num_parameters(model))
 
 
 def marian_config(shape: Shape, attention: str = "sdpa") -> Any:
@@ -197,6 +198,14 @@ def marian_config(shape: Shape, attention: str = "sdpa") -> Any:
 LOOPS = {"xyd": xyd_loop, "plain": plain_loop, "hf": hf_loop}
 
 
+def loop_of(system: str) -> Callable[[Order, Shape, Sentences, torch.device], Loop]:
+    if system == "joey":
+        from bench_joey import joey_loop
+
+        return joey_loop
+    return LOOPS[system]
+
+
 def cut(sentences: Sentences, is_sorted: bool) -> list[np.ndarray]:
     """Batches of TOKENS_PER_STEP in random order; `is_sorted`: of sentences of like length on both sides."""
     rng = np.random.default_rng(SEED)
@@ -208,7 +217,7 @@ def cut(sentences: Sentences, is_sorted: bool) -> list[np.ndarray]:
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
-def _adamw() -> dict[str, Any]:
+def adamw() -> dict[str, Any]:
     return {
         "lr": TRAIN.learning_rate,
         "betas": (TRAIN.beta1, TRAIN.beta2),
@@ -222,12 +231,12 @@ def _lengths(sentences: Sentences) -> tuple[np.ndarray, np.ndarray]:
     return src, tgt
 
 
-def _batch(sentences: Sentences, rows: np.ndarray, device: torch.device) -> Batch:
+def batch_of(sentences: Sentences, rows: np.ndarray, device: torch.device) -> Batch:
     src, tgt = ([side[row] for row in rows] for side in (sentences.src, sentences.tgt))
     return collate_fn(src, tgt, np.full(len(rows), BOS_ID), rows).to(device)
 
 
-def _count(model: nn.Module) -> int:
+def num_parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
@@ -261,7 +270,7 @@ def _rank(order: Order, folder: str) -> int:
     distributed.start(device)
     torch.set_num_threads(order["threads"])
     torch.manual_seed(SEED)
-    loop = LOOPS[order["system"]](order, SHAPES[order["shape"]], bench_task.load(order["sentences"]), device)
+    loop = loop_of(order["system"])(order, SHAPES[order["shape"]], bench_task.load(order["sentences"]), device)
     result = timed(loop, order["seconds"], order["min_steps"], order["whole_warm_up"], device)
     result |= {"memory_mb": peak_memory_mb(), "gpu_memory_mb": 0.0, "parameters": loop.num_parameters}
     if device.type == "cuda":

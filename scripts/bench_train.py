@@ -10,6 +10,7 @@ after warm-up, in a process of its own. The loops are in bench_loops.py, the sen
     hf      MarianMTModel, batches of like length, at the fastest of the settings that are tried first: fp32 or bf16
             autocast (base: bf16), sdpa or eager attention, one process with all cores or one process per core
             with DistributedDataParallel
+    joey    JoeyNMT 2.3 where it is installed (without --short): its model and loss, batches at random, one process
 
 The last line is JSON. `ratios` are medians over the rounds: speeds ours / theirs, and memory_base_vs_plain, the peak of
 resident memory summed over all processes, ours / theirs (on a GPU: of allocated GPU memory). Speed only: nothing here
@@ -41,7 +42,7 @@ from bench_rounds import (
     take_turns,
 )  # fmt: skip
 
-PEERS = {"base": ("hf", "plain"), "tiny": ("hf",)}
+PEERS = {"base": ("hf", "plain", "joey"), "tiny": ("hf", "joey")}
 
 
 def orders_of(shape: str, common: Order, options: Namespace) -> tuple[dict[str, tuple[str, Order]], dict[str, float]]:
@@ -60,6 +61,8 @@ def orders_of(shape: str, common: Order, options: Namespace) -> tuple[dict[str, 
             settings["hf"] = best
     if "plain" in PEERS[shape]:
         settings["plain"] = {"workers": one[0], "threads": one[1]}
+    if is_here("joeynmt") and not options.short:  # a step of it takes a minute
+        settings["joey"] = {"workers": one[0], "threads": one[1]}
     orders = {
         f"{shape} {system}": ("bench_train.py", {**common, "shape": shape, "system": system, **setting})
         for system, setting in settings.items()
@@ -92,6 +95,8 @@ def main() -> int:
         settings |= {name: {k: v for k, v in order.items() if k not in common} for name, (_, order) in orders.items()}
         results |= take_turns(orders, options.rounds)
         for peer in PEERS[shape]:
+            if peer == "joey" and f"{shape} joey" not in results:
+                continue
             ratios[f"train_{shape}_vs_{peer}"] = ratio(results, f"{shape} xyd", f"{shape} {peer}")
         if "plain" in PEERS[shape]:
             memory = "memory_mb" if options.device == "cpu" else "gpu_memory_mb"
