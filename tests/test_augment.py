@@ -316,7 +316,7 @@ def test_no_variant_is_like_a_held_out_text(tmp_path: Path) -> None:
         for b, y in (("red", "rot"), ("wet", "nass"), ("hot", "heiß"))
     ]
     joined = [(f"{one[0]} {two[0]}", f"{one[1]} {two[1]}") for one in alone for two in alone if one != two]
-    manifest, run = prepared(tmp_path, alone + joined, [], **{**OFF, "fragments": 1.0})
+    manifest, run = prepared(tmp_path, alone + joined[::7], [], **{**OFF, "fragments": 1.0})
     held_out = {
         (direction[:2], fold(src)) for name in ("valid", "test") for _, direction, src, _, _ in rows_of(run, name)
     }

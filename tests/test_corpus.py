@@ -578,6 +578,7 @@ def test_strict_tells_of_the_corpora_that_overlap_among_others_that_do_not(tmp_p
         prepare(config, RunDir(tmp_path / "runs" / "r"), [].append, strict=True)
 
 
+@pytest.mark.need(24)
 def test_strict_refuses_overlap_with_counts_and_places(tmp_path: Path) -> None:
     texts, own = pick(lines(60), "en", "fr"), pick(lines(12, seed=1), "en", "fr")
     for lang in own:

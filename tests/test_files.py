@@ -82,7 +82,7 @@ def test_run_dir_keeps_everything_inside() -> None:
     run = RunDir(Path("runs/x"))
     names = [name for name, member in vars(RunDir).items() if isinstance(member, property)]
     paths = [getattr(run, name) for name in names]
-    assert len(set(paths)) == len(names) == 9
+    assert len(set(paths)) == len(names) == 11
     assert all(path.parent == run.root for path in paths)
 
 

@@ -373,7 +373,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Config:
             super().__init__(*arguments)
 
     def watched(run: RunDir, name: Any) -> Any:
-        opened.append((name, trainers[0].state.step if hasattr(trainers[0], "state") else -1))
+        if trainers:  # else for the measurement of search
+            opened.append((name, trainers[0].state.step if hasattr(trainers[0], "state") else -1))
         return open_split(run, name)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -79,6 +79,12 @@ def explain(config: Config, run: RunDir, place: str) -> str:
     return explain_place(config, run, place, splits, _order(run))
 
 
+def _keep_order(run: RunDir, order: list[int]) -> None:
+    path, text = run.data_dir / ORDER, json.dumps(order)
+    if not path.is_file() or path.read_bytes() != text.encode():
+        atomic_write(path, text)
+
+
 def _order(run: RunDir) -> list[int]:
     try:
         order: list[int] = json.loads((run.data_dir / ORDER).read_text(encoding="utf-8"))
@@ -154,7 +160,7 @@ def prepare(
                 gone = [path for path in hashes if not Path(path).exists()]
                 missed = f"; no longer there: {', '.join(gone)}" if gone else ""
                 say(f"data: already prepared from the same inputs and settings ({run.data_dir}){missed}")
-                atomic_write(run.data_dir / ORDER, json.dumps(order))  # the config may name them in another order now
+                _keep_order(run, order)  # the config may name them in another order now
                 return manifest
             say("data: prepared anew: inputs or settings have changed")
     run.data_dir.mkdir(parents=True, exist_ok=True)
@@ -168,7 +174,7 @@ def prepare(
         ordered = config.model_copy(update={"data": config.data.model_copy(update={"corpora": corpora})})
         with no_search_for_cycles():
             manifest = _prepare(ordered, run, say, tokenizer_from, strict, current, hashes, work)
-        atomic_write(run.data_dir / ORDER, json.dumps(order))
+        _keep_order(run, order)
         return manifest
     except MemoryError as error:
         raise DataError("data: too little memory to prepare it; free some, or give fewer pairs") from error
