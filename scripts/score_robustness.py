@@ -29,7 +29,7 @@ from sacrebleu.metrics import CHRF
 from xyd.corpus import open_split
 from xyd.errors import ConfigError
 from xyd.files import RunDir
-from xyd.guards import without_loops
+from xyd.guards import numbers, without_loops
 from xyd.text import fold, normalise
 from xyd.translate import Translation, Translator
 
@@ -201,8 +201,8 @@ def digits(translate: Translate, sources: list[str], plain: list[Translation], r
     texts = sources * 2
     probes = [put(number(rng), text, i % 3, rng) for i, text in enumerate(texts)]
     found = translate(probes)
-    equal = list(map(same_digits, found))
-    own = [same_digits(t) for t in plain if re.search(r"\d", t.source)]
+    equal = [numbers(t.source) == numbers(t.text) for t in found]
+    own = [numbers(t.source) == numbers(t.text) for t in plain if numbers(t.source)]
     return {
         "probes": len(probes),
         "equal": share(equal),
@@ -210,11 +210,6 @@ def digits(translate: Translate, sources: list[str], plain: list[Translation], r
         "own_probes": len(own),
         "own_equal": share(own),
     }
-
-
-def same_digits(translation: Translation) -> bool:
-    in_src, in_tgt = (Counter(re.findall(r"\d+", text)) for text in (translation.source, translation.text))
-    return in_src == in_tgt
 
 
 def number(rng: random.Random) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xyd.guards import altered
+from xyd.guards import altered, numbers
 
 
 @pytest.mark.need(15)
@@ -43,3 +43,9 @@ def test_changed_numbers_are_told(source: str, text: str, told: list[str]) -> No
 @given(st.text(max_size=60))
 def test_a_text_is_faithful_to_itself(text: str) -> None:
     assert altered(text, text) == []
+
+
+@pytest.mark.need(33)
+def test_numbers_are_those_outside_placeholders_and_addresses() -> None:
+    assert numbers("Take 2 of %1$s at https://a.org/7 by ３ p.m., 2 left.") == {"2": 2, "3": 1}
+    assert numbers("None here, {0}.") == {}

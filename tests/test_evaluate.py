@@ -454,3 +454,16 @@ def test_unaligned_lines_are_refused(translator: FakeTranslator) -> None:
 
 def test_one_direction_starts_with_bos() -> None:
     assert start_ids(CharTokenizer(), ["en-zh"]).tolist() == [BOS_ID]
+
+
+@pytest.mark.need(33)
+def test_kept_numbers_are_counted_where_there_are_any() -> None:
+    def notes(rows: list[tuple[str, str, str]], wrong: Sequence[str] = ()) -> str:
+        return " ".join(
+            evaluate_split(FakeTranslator(wrong=wrong), FakeSplit(["en-zh"], rows)).directions["en-zh"].notes
+        )
+
+    rows = [("en-zh", "a 12", "b"), ("en-zh", "b 3 4", "c"), ("en-zh", "cd", "e")]
+    assert "numbers are kept in 2 of 2 lines that hold any" in notes(rows)
+    assert "numbers are kept in 0 of 2 lines" in notes(rows, wrong=["zh"])
+    assert "numbers" not in notes(rows[2:])

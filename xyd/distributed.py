@@ -5,6 +5,7 @@ on one machine: gloo on CPUs, NCCL on GPUs. Gradients are summed once per step, 
 numbers of micro-batches and nothing waits for a batch that another rank does not have.
 """
 
+import ctypes
 import datetime
 import math
 import multiprocessing
@@ -31,6 +32,7 @@ Result = TypeVar("Result")
 # at once.
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=24)
 END_SECONDS = 20.0  # that the workers have to end when one of them is gone
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 WATCH = "watch the launcher"
 _watching = threading.Event()  # set: no need to watch any more
@@ -165,6 +167,15 @@ def _outcome(work: Callable[[], Any]) -> Any:
         return e
     except OSError as e:
         return XydError(f"{e.filename or 'a file of the run'}: {e.strerror or e}")
+
+
+def tie_to_parent(parent: int) -> None:
+    """In a process that was just forked: it leaves Ctrl-C to the process `parent`, and ends when that one ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has it too, and ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def num_cores() -> int:

@@ -249,12 +249,10 @@ def _direction_report(
         notes.append(f"{statuses['split']} over-long lines were split for translation")
     if sum(hypothesis.rstrip().endswith(" .") for hypothesis in hypotheses) > TOKENISED_LINES:
         notes.append("the translations look tokenised (they end in ' .'): this BLEU compares with nobody else's")
-    with_numbers = [
-        (source, text) for source, text in zip(sources, hypotheses, strict=True) if guards.has_numbers(source)
-    ]
-    if with_numbers:
-        kept = sum(not guards.altered(source, text) for source, text in with_numbers)
-        notes.append(f"numbers are kept in {kept} of {len(with_numbers)} lines that hold any")
+    numbers = [(guards.numbers(src), guards.numbers(text)) for src, text in zip(sources, hypotheses, strict=True)]
+    kept = [ours == theirs for ours, theirs in numbers if ours]
+    if kept:
+        notes.append(f"numbers are kept in {sum(kept)} of {len(kept)} lines that hold any")
     shown = np.linspace(0, len(scored) - 1, num=min(samples, len(scored)), dtype=int)
     return DirectionReport(
         direction=direction,

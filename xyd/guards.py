@@ -142,16 +142,13 @@ def altered(source: str, text: str) -> list[str]:
         for token in dict.fromkeys(_COPIED.findall(source))
         if source.count(token) != text.count(token)
     ]
-    ours, theirs = (Counter(_digits(_COPIED.sub(" ", side))) for side in (source, text))
+    ours, theirs = numbers(source), numbers(text)
     if ours != theirs:
         only_ours, only_theirs = (sorted((a - b).elements()) for a, b in ((ours, theirs), (theirs, ours)))
         told.append(f"numbers differ: {', '.join(only_ours) or 'none'} became {', '.join(only_theirs) or 'none'}")
     return told
 
 
-def has_numbers(text: str) -> bool:
-    return bool(_digits(text))
-
-
-def _digits(text: str) -> list[str]:
-    return _DIGITS.findall(unicodedata.normalize("NFKC", text))
+def numbers(text: str) -> Counter[str]:
+    """The strings of digits in a text, outside placeholders, tags and addresses."""
+    return Counter(_DIGITS.findall(unicodedata.normalize("NFKC", _COPIED.sub(" ", text))))

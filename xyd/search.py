@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,7 +21,7 @@ from xyd.batching import pad_sources
 from xyd.capture import CapturedStep
 from xyd.config import EOS_ID, DecodeConfig
 from xyd.decode import Hypothesis, Step, beam_search, greedy, sample
-from xyd.distributed import num_cores
+from xyd.distributed import num_cores, tie_to_parent
 from xyd.errors import XydError
 from xyd.files import RunDir
 from xyd.model import KVCache, Transformer
@@ -35,7 +33,6 @@ GPU_BLOCK_ELEMENTS = 2**28
 MAX_TOKENS, GPU_MAX_TOKENS = 4096, 32768  # padded source tokens times beams of one batch
 ENCODE_TOKENS = 512  # padded source tokens that the encoder reads at once on a CPU: its states stay in the caches
 MIN_SENTENCES = 32  # fewer are done before other processes have begun
-PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 class ModelStep:
@@ -213,11 +210,7 @@ def _begin(searcher: Searcher, parent: int) -> None:
     _searcher = searcher
     searcher.model.eval()
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has it too, and ends the worker
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+    tie_to_parent(parent)
 
 
 def _work(job: Job) -> list[list[Hypothesis]]:

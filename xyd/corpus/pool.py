@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import multiprocessing
 import os
-import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +19,6 @@ Result = TypeVar("Result")
 
 INLINE = 4  # chunks done here before it is worth starting processes
 AHEAD = 3  # chunks per process that may be under way or done before they are asked for
-PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -60,11 +57,9 @@ _function: Callable[[Any], Any]  # in a process: what it is there for
 def _begin(function: Callable[[Any], Any], parent: int) -> None:
     global _function
     _function = function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has it too, and ends the process
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+    from xyd.distributed import tie_to_parent  # the parent has it loaded
+
+    tie_to_parent(parent)
 
 
 def _work(item: Any) -> Any:
